@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_BASE_CLOCK_H
+#define WALBUS_BASE_CLOCK_H
+
+#include <stdint.h>
+
+#include "base/macros.h"
+
+/** CLOCK_MONOTONIC in ns: for intervals. */
+uint64_t clock_monotonic_ns(void);
+/** CLOCK_REALTIME in µs since 1970-01-01 UTC. */
+int64_t clock_realtime_us(void);
+
+/** µs from PostgreSQL's epoch, 2000-01-01 UTC, to 1970-01-01 UTC. */
+#define CLOCK_PG_EPOCH_US INT64_C(946684800000000)
+
+/** "2026-11-29T19:14:13.123456Z" and a NUL; years outside 0 to 9999 are clamped. */
+#define CLOCK_TEXT_SIZE 28
+char *clock_format_rfc3339(int64_t unix_us, char out[CLOCK_TEXT_SIZE]);
+
+/** RFC 3339 with a zone ("Z" or ±hh:mm), fraction optional (digits past µs are dropped). 0 or -EINVAL. */
+int clock_parse_rfc3339(const char *text, int64_t *ret_us) MUST_CHECK;
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_BASE_TEXT_H
+#define WALBUS_BASE_TEXT_H
+
+/* Text of foreign origin: is it UTF-8, what of it may go to a terminal, what did the user mean. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/bytes.h"
+#include "base/macros.h"
+
+/** The length of the UTF-8 sequence at `p` (RFC 3629: no overlong forms, no surrogates), 0 if none. */
+size_t text_utf8_sequence(const uint8_t *p, size_t size, uint32_t *ret_code_point);
+
+bool text_is_utf8(struct bytes text);
+
+/**
+ * Appends `text` so that a terminal shows it and does nothing else: printable
+ * UTF-8 as it is, backslash doubled, control characters (C0, DEL, C1), line and
+ * paragraph separators and bidirectional controls as \n, \t, \xHH or \u{HEX}, bytes that are
+ * not UTF-8 as \xHH.
+ */
+void text_put_visible(struct buf *out, struct bytes text);
+
+/** The entry of a NULL-terminated list that is nearest to `word`, or NULL when none is near. */
+const char *text_nearest(const char *word, const char *const *list);
+
+/** Lower-case hex of `size` bytes and a NUL into out[2 * size + 1]; returns `out`. */
+char *text_hex(const void *data, size_t size, char *out);
+
+/**
+ * Sizes and times as postgresql.conf writes them: a number and an optional unit,
+ * blanks between allowed. Sizes: B, kB, MB, GB, TB (1024 each), without a unit
+ * bytes. Times: us, ms, s, min, h, d, without a unit the given default unit
+ * (one of these words). 0; -EINVAL; -ERANGE when it does not fit.
+ */
+int text_parse_size(const char *text, uint64_t *ret_bytes) MUST_CHECK;
+int text_parse_duration(const char *text, const char *default_unit, uint64_t *ret_us) MUST_CHECK;
+
+#endif

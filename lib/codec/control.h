@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_CODEC_CONTROL_H
+#define WALBUS_CODEC_CONTROL_H
+
+/*
+ * The control frames' bodies: CBOR maps with text keys (docs/protocol.md).
+ * Unknown keys are ignored; a known key of another type, a key twice, or a
+ * missing required key is an error that names it. Positions are byte strings of
+ * POSITION_SIZE. Keys below are the keys on the wire.
+ *
+ * Encoders append header and body to `out`. Decoders take the body, borrow from
+ * it, and on -EBADMSG write one sentence into `why`. Every decoder first checks
+ * that the body is one well-formed map with nothing behind it.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/bytes.h"
+#include "base/macros.h"
+#include "codec/position.h"
+#include "codec/subject.h"
+
+#define CONTROL_WHY_SIZE 160
+#define IDENTITY_TEXT_SIZE 48
+
+/** HELLO {"min": uint, "max": uint, "layout": uint (highest known), "client": text} */
+struct control_hello {
+    uint64_t min, max, layout;
+    struct bytes client; /* optional: empty */
+};
+
+/** WELCOME {"version": uint, "layout": uint, "server": text, "identity": text,
+ *           "timeline": uint, "position": bytes, "max_frame": uint, "max_filters": uint} */
+struct control_welcome {
+    uint64_t version, layout;
+    struct bytes server;    /* name and version */
+    struct bytes identity;  /* journal identity "SYSTEM/ERA", empty while unknown */
+    uint64_t timeline;      /* 0 while unknown */
+    struct position position; /* the router's own, zero while unknown */
+    uint64_t max_frame, max_filters;
+};
+
+enum control_start {
+    CONTROL_START_STORED = 0, /* "stored" */
+    CONTROL_START_NOW,        /* "now", the default */
+    CONTROL_START_OLDEST,     /* "oldest" */
+    CONTROL_START_POSITION,   /* "position": with "position" */
+    CONTROL_START_TIME,       /* "time": with "time", µs since 1970 */
+};
+
+/** SUBSCRIBE {"filters": [[kind uint, text-or-bytes], …], "exclude": [ … ], "name": text,
+ *             "start": text, "position": bytes, "time": int, "take_over": bool}
+ *  A filter's text travels as a byte string. No filters at all is an error. */
+struct control_subscribe {
+    struct filter *filters; /* decoded: malloc'ed array of borrowed texts */
+    size_t n_filters;
+    struct filter *exclusions;
+    size_t n_exclusions;
+    struct bytes name; /* durable name; empty: ephemeral */
+    enum control_start start;
+    struct position position;
+    int64_t time;
+    bool take_over;
+};
+
+/** SUBSCRIBED {"position": bytes, "stored": bool, "redelivered_to": bytes (optional),
+ *              "identity": text, "timeline": uint} */
+struct control_subscribed {
+    struct position position; /* everything behind it that matches will come */
+    bool stored;
+    struct position redelivered_to; /* zero: none */
+    struct bytes identity;
+    uint64_t timeline;
+};
+
+/** ACK {"position": bytes, "confirm": bool}; ACKED {"position": bytes} */
+struct control_ack {
+    struct position position;
+    bool confirm;
+};
+
+/** REQUEST {"id": uint, "what": text, "args": item (optional)} */
+struct control_request {
+    uint64_t id;
+    struct bytes what;
+    struct bytes args; /* one CBOR item, or empty */
+};
+
+/** REPLY {"id": uint, "result": item} */
+struct control_reply {
+    uint64_t id;
+    struct bytes result; /* one CBOR item */
+};
+
+/** ERROR {"code": text, "text": text, "fatal": bool, "id": uint (of the request, optional)} */
+struct control_error {
+    struct bytes code; /* the words of CONTROL_ERROR_… */
+    struct bytes text; /* one sentence */
+    bool fatal;        /* the sender closes the connection behind it */
+    bool has_id;
+    uint64_t id;
+};
+
+#define CONTROL_ERROR_PROTOCOL     "protocol"      /* malformed, unknown or out-of-order frame */
+#define CONTROL_ERROR_VERSION      "version"       /* no common version or layout */
+#define CONTROL_ERROR_INVALID      "invalid"       /* well-formed but not acceptable: bad filter, bad start */
+#define CONTROL_ERROR_UNSUPPORTED  "unsupported"   /* this router cannot do that */
+#define CONTROL_ERROR_TOO_SLOW     "too-slow"      /* the subscriber did not keep up */
+#define CONTROL_ERROR_TIMEOUT      "timeout"       /* silence before HELLO or SUBSCRIBE */
+#define CONTROL_ERROR_LIMIT        "limit"         /* too many connections */
+#define CONTROL_ERROR_STOPPING     "stopping"      /* the router is being stopped */
+#define CONTROL_ERROR_INTERRUPTED  "interrupted"   /* a transaction that the server never finished */
+#define CONTROL_ERROR_SOURCE       "source"        /* the router may not go on reading */
+
+void control_hello_encode(const struct control_hello *c, struct buf *out);
+void control_welcome_encode(const struct control_welcome *c, struct buf *out);
+void control_subscribe_encode(const struct control_subscribe *c, struct buf *out);
+void control_subscribed_encode(const struct control_subscribed *c, struct buf *out);
+void control_ack_encode(const struct control_ack *c, bool acked, struct buf *out);
+void control_request_encode(const struct control_request *c, struct buf *out);
+void control_reply_encode(const struct control_reply *c, struct buf *out);
+void control_error_encode(const struct control_error *c, struct buf *out);
+
+int control_hello_decode(struct bytes body, struct control_hello *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
+int control_welcome_decode(struct bytes body, struct control_welcome *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
+/** Also -ENOMEM. On 0 free with control_subscribe_deinit. Filters are limited to FILTERS_MAX and
+ *  FILTER_TEXT_MAX here. */
+int control_subscribe_decode(struct bytes body, struct control_subscribe *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
+void control_subscribe_deinit(struct control_subscribe *c);
+int control_subscribed_decode(struct bytes body, struct control_subscribed *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
+int control_ack_decode(struct bytes body, struct control_ack *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
+int control_request_decode(struct bytes body, struct control_request *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
+int control_reply_decode(struct bytes body, struct control_reply *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
+int control_error_decode(struct bytes body, struct control_error *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
+
+#endif

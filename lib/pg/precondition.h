@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_PG_PRECONDITION_H
+#define WALBUS_PG_PRECONDITION_H
+
+/*
+ * What must be true of a server before its slot is read, each with the command
+ * that mends it: written once, as a table, for walbusd, `walbus setup`,
+ * `walbus teardown` and `walbus doctor`.
+ *
+ * One query brings all facts in one row; the table is evaluated over them. So
+ * the synchronous command and the router's loop share everything but the way in
+ * which they wait. The query is plain SQL that runs on an ordinary connection
+ * and on a replication=database one alike (simple query protocol).
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/macros.h"
+
+struct pg_conn;
+struct pg_result;
+
+#define PRECONDITION_NAME_SIZE 256 /* NAMEDATALEN is 64; room for rebuilt servers */
+
+/** Oldest server that logical messages can be read from with pgoutput. */
+#define PRECONDITION_OLDEST_SERVER 140000
+
+struct server_facts {
+    int version_num; /* PQserverVersion */
+    bool pooler;     /* the server's pid is not the one that the connection was told */
+    bool in_recovery;
+    char wal_level[32];
+    char role[PRECONDITION_NAME_SIZE];
+    char database[PRECONDITION_NAME_SIZE];
+    bool may_replicate; /* REPLICATION or superuser */
+    bool may_emit;      /* EXECUTE on pg_logical_emit_message (the bytea variant) */
+    bool may_create;    /* CREATE on the database (for setup) */
+    bool publication_exists;
+    bool slot_exists;
+    bool slot_logical;
+    char slot_plugin[PRECONDITION_NAME_SIZE];
+    char slot_database[PRECONDITION_NAME_SIZE];
+    bool slot_two_phase;
+    bool slot_failover;  /* false before 17 */
+    int slot_active_pid; /* 0: nobody reads it */
+    char slot_wal_status[32]; /* "reserved", "extended", "unreserved", "lost", "" */
+    uint64_t slot_restart_lsn;
+    uint64_t slot_confirmed_flush_lsn;
+    int64_t slot_retained_bytes; /* pg_current_wal_lsn() - restart_lsn; -1 unknown (in recovery) */
+    int64_t slot_safe_wal_size;  /* -1: unlimited or unknown */
+    uint64_t wal_lsn;            /* pg_current_wal_lsn(), 0 in recovery */
+    int64_t wal_sender_timeout_ms; /* 0: off */
+    uint64_t system_identifier;
+};
+
+enum precondition_class {
+    PRECONDITION_REFUSE, /* design section 9, first row: mend it, then start again (exit 1) */
+    PRECONDITION_WAIT,   /* the slot is in use: wait */
+    PRECONDITION_DECIDE, /* slot missing or invalidated: the operator decides (exit 4) */
+};
+
+/** Who asks; rows that do not concern the asker are passed over. */
+enum precondition_asker {
+    PRECONDITION_FOR_ROUTER = 1, /* every row */
+    PRECONDITION_FOR_SETUP = 2,  /* what must hold before publication and slot are made: not that they are there */
+};
+
+struct precondition_finding {
+    const char *id; /* stable: "wal-level", "replication-right", "emit-right", "version", "plugin",
+                       "two-phase", "publication", "pooler", "database", "recovery", "slot-in-use",
+                       "slot-missing", "slot-invalidated" */
+    enum precondition_class klass;
+    struct buf text; /* one sentence: what was found, what was expected */
+    struct buf mend; /* the command or setting that mends it */
+};
+
+#define PRECONDITION_MAX 16
+
+/** Appends the query. Names are quoted as literals; `conn` gives the rules of quoting and the
+ *  server's version, which decides the columns that may be asked for. 0, or -ENOMEM. */
+int precondition_query(struct pg_conn *conn, const char *slot, const char *publication,
+                       struct buf *sql) MUST_CHECK;
+
+/** Reads the query's one row. 0; -EBADMSG when it does not look as expected. */
+int precondition_read(struct pg_conn *conn, const struct pg_result *result,
+                      struct server_facts *ret) MUST_CHECK;
+
+/** What can be said from the connection alone, before any query: the server's version. Number of findings. */
+size_t precondition_check_connection(struct pg_conn *conn,
+                                     struct precondition_finding out[PRECONDITION_MAX]);
+
+/** Evaluates the table, most fundamental first; returns the number of findings, 0: all is well. */
+size_t precondition_check(const struct server_facts *facts, const char *slot,
+                          const char *publication, enum precondition_asker asker,
+                          struct precondition_finding out[PRECONDITION_MAX]);
+
+/** Explains why a connection could not be made, when that is one of the table's rows: the role may
+ *  not replicate, a pooler in front that does not know `replication`. 0 or 1 finding. `sqlstate` may be NULL,
+ *  `message` is PQerrorMessage. */
+size_t precondition_explain_connect(const char *sqlstate, const char *message,
+                                    struct precondition_finding out[PRECONDITION_MAX]);
+
+void precondition_findings_deinit(struct precondition_finding *findings, size_t n);
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_SETTINGS_SETTINGS_H
+#define WALBUS_SETTINGS_SETTINGS_H
+
+/*
+ * The settings of walbusd and, as far as they concern it, of walbus: one table
+ * of rows, from which parsing of options, environment and file, `--help`, and the man
+ * page's table are made. An option beats the environment, the environment the
+ * file, the file the default. An unknown key is an error that names the nearest known one.
+ *
+ * File: INI, section [walbusd], keys as the options without dashes in front.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/macros.h"
+
+#define SETTINGS_WHY_SIZE 512
+#define SETTINGS_DEFAULT_FILE "/etc/walbus/walbus.conf"
+
+enum setting_source { SETTING_DEFAULT = 0, SETTING_FILE, SETTING_ENVIRONMENT, SETTING_OPTION };
+
+enum setting_type {
+    SETTING_STRING,
+    SETTING_SIZE,     /* uint64_t, bytes */
+    SETTING_DURATION, /* uint64_t, µs */
+    SETTING_MODE,     /* uint64_t, octal file mode */
+    SETTING_CHOICE,   /* uint64_t, index into `choices` */
+};
+
+/** What the table fills. Strings are owned; free with settings_deinit. NULL: not set. */
+struct settings {
+    char *dsn;
+    char *slot;
+    char *publication;
+    char *socket;
+    uint64_t socket_mode;
+    char *socket_group;
+    uint64_t heartbeat_interval; /* µs */
+    uint64_t log_format; /* enum log_format */
+    uint64_t log_level;  /* enum log_level */
+    enum setting_source sources[16]; /* by row */
+};
+
+struct setting_row {
+    const char *name;   /* as in the file; "--name" as option */
+    enum setting_type type;
+    const char *unit;   /* durations: unit of a bare number */
+    const char *preset; /* the default, as it would be written; NULL: none */
+    uint64_t min, max;  /* bounds, for numbers */
+    const char *const *choices; /* NULL-terminated, for SETTING_CHOICE */
+    const char *environment; /* variable, or NULL */
+    bool for_command;   /* walbus has it as an option too */
+    bool reloadable;    /* takes effect on SIGHUP */
+    const char *metavar;
+    const char *sentence;
+    size_t offset;      /* in struct settings */
+};
+
+extern const struct setting_row settings_rows[];
+extern const size_t settings_n_rows;
+
+/** Defaults. 0 or -ENOMEM. */
+int settings_init(struct settings *ret) MUST_CHECK;
+void settings_deinit(struct settings *s);
+
+/** Sets one row from text unless a stronger source has set it. 0; -EINVAL with `why`; -ENOMEM. */
+int settings_set(struct settings *s, const struct setting_row *row, const char *value,
+                 enum setting_source source, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
+
+/** The row of a name, or NULL. */
+const struct setting_row *settings_find(const char *name);
+/** The nearest known name, or NULL. */
+const char *settings_nearest(const char *name);
+
+int settings_from_environment(struct settings *s, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
+
+/** Reads a file. A missing one is -ENOENT. Every fault is -EINVAL with file and line in `why`. */
+int settings_from_file(struct settings *s, const char *path, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
+
+/** The option table for --help: one paragraph a row. command_only: rows with for_command. */
+void settings_help(struct buf *out, bool command_only);
+
+/** The router's socket (design section 11, "Places") for walbusd: the setting, else
+ *  $RUNTIME_DIRECTORY/walbus.sock, as root /run/walbus/walbus.sock, $XDG_RUNTIME_DIR/walbus.sock.
+ *  0 and a malloc'ed path; -EINVAL with `why` (nothing fits, or over 107 bytes). */
+int settings_router_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
+/** For a client: the setting (--socket, WALBUS_SOCKET), then the first that exists of
+ *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock. */
+int settings_client_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
+
+#endif
