@@ -108,7 +108,7 @@ struct frame_gap {
 };
 
 #define FRAME_BEGIN_BODY    24
-#define FRAME_MESSAGE_FIXED 52 /* up to the prefix */
+#define FRAME_MESSAGE_FIXED 48 /* up to the prefix */
 #define FRAME_COMMIT_BODY   36
 #define FRAME_PROGRESS_BODY 16
 #define FRAME_GAP_FIXED     48

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_CLI_CLI_H
+#define WALBUS_CLI_CLI_H
+
+/*
+ * The frame that every subcommand hangs in: one file a subcommand, one entry in
+ * main's table, common options accepted before and after the command's name.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "settings/settings.h"
+
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_UNREACHABLE = 3, /* neither router nor server could be reached */
+};
+
+struct cli {
+    struct settings settings; /* options over environment over --config's file over defaults */
+    bool json;                /* --json, where the command lists something */
+};
+
+/** One option of a subcommand; the common ones (dsn, slot, publication, socket, config, help) are added. */
+struct cli_option {
+    const char *name;    /* without dashes */
+    const char *metavar; /* NULL: takes no argument */
+    const char *sentence;
+};
+
+struct cli_command {
+    const char *name;
+    const char *usage;    /* "[OPTION…] PREFIX [DATA]" */
+    const char *sentence; /* what it does, in one sentence */
+    const char *details;  /* further text and examples for --help; may be NULL */
+    const struct cli_option *options; /* ended by an entry without name */
+    /** Called once per given option of `options`; `value` is NULL for one without argument. Returns CLI_OK, or
+     *  CLI_USAGE after saying why on stderr. `state` is the command's own. */
+    int (*option)(void *state, const struct cli_option *option, const char *value);
+    /** Runs with the operands that are left. Returns the exit status. */
+    int (*run)(struct cli *cli, void *state, int argc, char **argv);
+    size_t state_size; /* zeroed memory for `state` */
+    bool lists;           /* takes --json */
+};
+
+extern const struct cli_command cli_command_setup, cli_command_teardown, cli_command_tail,
+    cli_command_publish, cli_command_status, cli_command_dev;
+
+/** "walbus COMMAND: sentence" on stderr; returns CLI_FAILED. */
+int cli_fail(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/** "walbus COMMAND: sentence" and the pointer to --help on stderr; returns CLI_USAGE. */
+int cli_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+#endif
