@@ -119,17 +119,27 @@ enum cbor_fault cbor_read_bool(struct cbor_reader *r, bool *ret) MUST_CHECK;
 enum cbor_fault cbor_read_array(struct cbor_reader *r, uint64_t *ret_n) MUST_CHECK;
 enum cbor_fault cbor_read_map(struct cbor_reader *r, uint64_t *ret_n) MUST_CHECK;
 
-/* ---- printing, for well-formed input only (check first); both append to `out` ---- */
+/* ---- printing; both append to `out`, and nothing when the item is not exactly one well-formed one ---- */
 
-/** Diagnostic notation, RFC 8949 section 8. Control characters in text come out as \uXXXX. */
+/**
+ * Diagnostic notation, RFC 8949 section 8. Items of indefinite length carry their "_"; other widths
+ * of heads than the shortest are not marked. Floats have the fewest digits that read back as the
+ * same value and always a decimal point, bignums of up to 64 bytes are decimal. Control characters
+ * and bidirectional controls in text come out as \uXXXX.
+ */
 enum cbor_fault cbor_print_diagnostic(struct bytes item, struct buf *out) MUST_CHECK;
 
-/** JSON after RFC 8949 section 6.1: byte strings as base64url without padding unless tag 21/22/23
- *  say otherwise, bignums as base64url ("~" before a negative), NaN and infinities and undefined
- *  as null, tags dropped, keys that are no text as their own JSON text. Integers are printed exactly. */
+/**
+ * JSON after RFC 8949 section 6.1, without white space: byte strings as base64url without padding
+ * unless tag 21/22/23 say otherwise, bignums as base64url ("~" before a negative), NaN and
+ * infinities, undefined and unknown simple values as null, tags dropped. Integers are printed
+ * exactly. A key that is not a string becomes one: a number or simple value its JSON text, an array
+ * or map its diagnostic notation. Keys that differ in CBOR can so become the same in JSON.
+ */
 enum cbor_fault cbor_print_json(struct bytes item, struct buf *out) MUST_CHECK;
 
-/** A JSON string with its quotes; `text` must be UTF-8. Escapes ", \ and everything below 0x20 and 0x7f-0x9f. */
+/** A JSON string with its quotes; `text` must be UTF-8 (bytes that are not come out
+ *  as U+FFFD). Escapes ", \ and everything below 0x20 and 0x7f-0x9f. */
 void json_put_string(struct buf *out, struct bytes text);
 
 #endif
