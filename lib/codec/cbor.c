@@ -198,6 +198,10 @@ const char *cbor_fault_text(enum cbor_fault fault)
         return "an item of another type than needed";
     case CBOR_FAULT_DUPLICATE:
         return "a map key twice";
+    case CBOR_FAULT_COUNT:
+        return "too many entries";
+    case CBOR_FAULT_REQUIRED:
+        return "a required map key is missing or has no acceptable value";
     }
     return "unknown fault";
 }
@@ -378,7 +382,8 @@ struct level {
     bool key_read; /* of an indefinite map: a key without its value so far */
 };
 
-enum cbor_fault cbor_read_item(struct cbor_reader *r, struct bytes *ret)
+/* cbor_read_item with another limit of nesting, at most CBOR_NESTING_MAX. */
+static enum cbor_fault read_item(struct cbor_reader *r, size_t nesting_max, struct bytes *ret)
 {
     struct level levels[CBOR_NESTING_MAX];
     size_t depth = 0;
@@ -412,17 +417,19 @@ enum cbor_fault cbor_read_item(struct cbor_reader *r, struct bytes *ret)
         case CBOR_ARRAY:
         case CBOR_MAP:
         case CBOR_TAG:
-            if (depth == CBOR_NESTING_MAX) {
+            if (depth == nesting_max) {
                 r->at = at;
                 return CBOR_FAULT_NESTING;
             }
             levels[depth] = (struct level){
-                .left = h.type == CBOR_TAG   ? 1
-                        : h.type == CBOR_MAP ? 2 * h.arg
-                                             : h.arg,
+                .left = h.arg,
                 .indefinite = h.indefinite,
                 .map = h.type == CBOR_MAP,
             };
+            if (h.type == CBOR_MAP)
+                levels[depth].left *= 2;
+            else if (h.type == CBOR_TAG)
+                levels[depth].left = 1;
             opened = levels[depth].indefinite || levels[depth].left > 0;
             depth += opened;
             break;
@@ -449,10 +456,21 @@ enum cbor_fault cbor_read_item(struct cbor_reader *r, struct bytes *ret)
     return CBOR_OK;
 }
 
+enum cbor_fault cbor_read_item(struct cbor_reader *r, struct bytes *ret)
+{
+    return read_item(r, CBOR_NESTING_MAX, ret);
+}
+
 enum cbor_fault cbor_check(struct bytes in, size_t *ret_offset)
 {
+    return cbor_check_inside(in, 0, ret_offset);
+}
+
+enum cbor_fault cbor_check_inside(struct bytes in, size_t levels, size_t *ret_offset)
+{
     struct cbor_reader r = cbor_reader_init(in);
-    enum cbor_fault fault = cbor_read_item(&r, NULL);
+    size_t nesting_max = levels < CBOR_NESTING_MAX ? CBOR_NESTING_MAX - levels : 0;
+    enum cbor_fault fault = read_item(&r, nesting_max, NULL);
 
     if (fault == CBOR_OK && r.at != r.end)
         fault = CBOR_FAULT_TRAILING;

@@ -51,6 +51,8 @@ enum cbor_fault {
     CBOR_FAULT_TRAILING,  /* bytes behind the one item that was expected */
     CBOR_FAULT_TYPE,      /* another type than the caller needs */
     CBOR_FAULT_DUPLICATE, /* a map key twice */
+    CBOR_FAULT_COUNT,     /* more entries than the caller takes */
+    CBOR_FAULT_REQUIRED,  /* a map key that has to be there is not, or has no acceptable value */
 };
 
 /** One short phrase for people; never NULL. */
@@ -108,6 +110,9 @@ enum cbor_fault cbor_read_item(struct cbor_reader *r, struct bytes *ret) MUST_CH
 /** cbor_read_item over all of `in`: exactly one item, nothing behind it. On a fault
  *  *ret_offset (may be NULL) is the byte where it was found. */
 enum cbor_fault cbor_check(struct bytes in, size_t *ret_offset) MUST_CHECK;
+
+/** cbor_check of an item that is to stand inside `levels` arrays, maps and tags of its own. */
+enum cbor_fault cbor_check_inside(struct bytes in, size_t levels, size_t *ret_offset) MUST_CHECK;
 
 /** Typed reads of one definite item; on a fault the reader has not moved. A text is checked to be
  *  UTF-8, an integer beyond int64 is CBOR_FAULT_TYPE to cbor_read_int. */
