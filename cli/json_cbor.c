@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "codec/cbor.h"
 #include "codec/event.h"
 
@@ -62,36 +61,21 @@ static int scan(struct bytes json, struct json_cbor_error *ret_error)
     return 0;
 }
 
-/* Most bytes of jansson's own sentence in struct json_cbor_error's text; the hint needs the rest.
- */
-#define QUOTED_MAX 200
-
-/* jansson's text quotes the input, so it may hold anything. */
 static int explain(const json_error_t *error, struct json_cbor_error *ret_error)
 {
-    struct buf text = BUF_INIT;
+    enum json_error_code code = json_error_code(error);
     const char *hint = "";
 
-    if (json_error_code(error) == json_error_out_of_memory)
+    if (code == json_error_out_of_memory)
         return -ENOMEM;
-    if (json_error_code(error) == json_error_numeric_overflow && strstr(error->text, "integer"))
+    if (code == json_error_numeric_overflow && strstr(error->text, "integer"))
         hint = "; integers go from -9223372036854775808 to 9223372036854775807, put others into "
                "a string";
-    text_put_visible(&text, (struct bytes){(const uint8_t *)error->text, strlen(error->text)});
-    if (text.failed)
-        return -ENOMEM;
     *ret_error = (struct json_cbor_error){
         .line = error->line > 0 ? (size_t)error->line : 1,
         .column = error->column > 0 ? (size_t)error->column : 1,
     };
-
-    /* Escapes can make it four times as long as jansson's 160 bytes; then its tail has to go. */
-    int n = text.size < QUOTED_MAX ? (int)text.size : QUOTED_MAX;
-
-    while (n > 0 && (size_t)n < text.size && (text.data[n] & 0xc0) == 0x80)
-        n--;
-    (void)snprintf(ret_error->text, sizeof ret_error->text, "%.*s%s", n, buf_str(&text), hint);
-    buf_deinit(&text);
+    (void)snprintf(ret_error->text, sizeof ret_error->text, "%s%s", error->text, hint);
     return -EINVAL;
 }
 

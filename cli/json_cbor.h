@@ -26,7 +26,7 @@
 /** What is wrong with a JSON text, and where. */
 struct json_cbor_error {
     size_t line, column; /* from 1; columns count characters */
-    char text[320];      /* one sentence without full stop, fit for a terminal */
+    char text[256];      /* one phrase; it may quote the input, so print it with text_put_visible */
 };
 
 /** Appends `json`'s value. 0; -EINVAL with *ret_error; -ENOMEM. Nothing is appended on failure. */
