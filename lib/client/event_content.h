@@ -4,6 +4,7 @@
 
 /* From the public struct walbus_event to the content of a message. Pure. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,12 +19,10 @@ struct event_defaults {
 };
 
 /**
- * Copies an event of any known or later size: members that the caller's struct lacks have their
- * defaults. WALBUS_BAD_ARGUMENT when it is smaller than ever was, or sets members that only a later
- * library knows.
+ * Whether a struct of the caller's, of `size` bytes by its own word, can be taken by a library that
+ * knows `known` of them: it has all of these, and what a later version may have added is zero.
  */
-enum walbus_result event_content_read(const struct walbus_event *event,
-                                      struct walbus_event *ret) MUST_CHECK;
+bool struct_is_known(const void *given, size_t size, size_t known);
 
 /**
  * Appends the encoded event. `id` gets the new id, or "" when the event has its own. WALBUS_OK;

@@ -32,7 +32,8 @@ struct walbus_publisher {
 enum walbus_result walbus_publisher_new(const struct walbus_publisher_options *options,
                                         struct walbus_publisher **ret)
 {
-    if (!options || !ret || options->size < sizeof *options || !options->source)
+    if (!options || !ret || !struct_is_known(options, options->size, sizeof *options) ||
+        !options->source)
         return WALBUS_BAD_ARGUMENT;
     struct bytes source = {(const uint8_t *)options->source, strlen(options->source)};
     if (source.size == 0 || !text_is_utf8(source) || options->max_prefix > MAX_PREFIX_MAX ||
@@ -194,24 +195,23 @@ static void outgoing_deinit(struct outgoing *out)
 }
 
 static enum walbus_result add_event(struct walbus_publisher *p, struct outgoing *out,
-                                    const struct walbus_event *in, size_t i, unsigned flags,
+                                    const struct walbus_event *event, size_t i, unsigned flags,
                                     int64_t now_us)
 {
     const struct event_defaults defaults = {p->source, now_us, p->max_content};
-    struct walbus_event event;
     char id[WALBUS_ID_SIZE];
 
-    if (event_content_read(in, &event) != WALBUS_OK)
+    if (!struct_is_known(event, event->size, sizeof *event))
         return fail(p, WALBUS_BAD_ARGUMENT,
                     "The size of the event is too small, or it has members of a later version.");
-    enum walbus_result result = check_prefix(p, event.prefix, flags);
+    enum walbus_result result = check_prefix(p, event->prefix, flags);
     if (result != WALBUS_OK)
         return result;
 
-    struct bytes prefix = {(const uint8_t *)event.prefix, strlen(event.prefix)};
+    struct bytes prefix = {(const uint8_t *)event->prefix, strlen(event->prefix)};
     struct buf *content = emit_batch_begin(&out->batch, prefix);
     size_t before = content->size;
-    result = event_content_put(&event, &defaults, content, id, &p->why);
+    result = event_content_put(event, &defaults, content, id, &p->why);
     if (result == WALBUS_OK)
         result = check_content(p, content->size - before);
     if (result != WALBUS_OK)
