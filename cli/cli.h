@@ -26,7 +26,8 @@ struct cli {
     bool json;                /* --json, where the command lists something */
 };
 
-/** One option of a subcommand; the common ones (dsn, slot, publication, socket, config, help) are added. */
+/** One option of a subcommand; the common ones (dsn, slot, publication, socket, config, help) are
+ * added. */
 struct cli_option {
     const char *name;    /* without dashes */
     const char *metavar; /* NULL: takes no argument */
@@ -35,24 +36,37 @@ struct cli_option {
 
 struct cli_command {
     const char *name;
-    const char *usage;    /* "[OPTION…] PREFIX [DATA]" */
-    const char *sentence; /* what it does, in one sentence */
-    const char *details;  /* further text and examples for --help; may be NULL */
+    const char *usage;                /* "[OPTION…] PREFIX [DATA]" */
+    const char *sentence;             /* what it does, in one sentence */
+    const char *details;              /* further text and examples for --help; may be NULL */
     const struct cli_option *options; /* ended by an entry without name */
-    /** Called once per given option of `options`; `value` is NULL for one without argument. Returns CLI_OK, or
-     *  CLI_USAGE after saying why on stderr. `state` is the command's own. */
+    /** Called once per given option of `options`; `value` is NULL for one without argument. Returns
+     * CLI_OK, or CLI_USAGE after saying why on stderr. `state` is the command's own. */
     int (*option)(void *state, const struct cli_option *option, const char *value);
     /** Runs with the operands that are left. Returns the exit status. */
     int (*run)(struct cli *cli, void *state, int argc, char **argv);
     size_t state_size; /* zeroed memory for `state` */
-    bool lists;           /* takes --json */
+    bool lists;        /* takes --json */
 };
 
 extern const struct cli_command cli_command_setup, cli_command_teardown, cli_command_tail,
     cli_command_publish, cli_command_status, cli_command_dev;
 
+/**
+ * The whole program: finds the command in the NULL-terminated list, reads options (common ones
+ * before or after the command's name, mixed with operands; "--" ends them; "-" and a minus before a
+ * digit are operands), settings, and runs it. --help and --version print to stdout and win over
+ * running. Returns the exit status; a stdout that could not be written is CLI_FAILED.
+ */
+int cli_main(const struct cli_command *const *commands, int argc, char **argv);
+
+/** Whether a setting was given as an option on the command line. */
+bool cli_given(const struct cli *cli, const char *setting);
+
 /** "walbus COMMAND: sentence" on stderr; returns CLI_FAILED. */
 int cli_fail(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
+/** The same, returning CLI_UNREACHABLE. */
+int cli_unreachable(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /** "walbus COMMAND: sentence" and the pointer to --help on stderr; returns CLI_USAGE. */
 int cli_usage(const char *command, const char *fmt, ...) PRINTF_LIKE(2, 3);
 

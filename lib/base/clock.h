@@ -18,7 +18,8 @@ int64_t clock_realtime_us(void);
 #define CLOCK_TEXT_SIZE 28
 char *clock_format_rfc3339(int64_t unix_us, char out[CLOCK_TEXT_SIZE]);
 
-/** RFC 3339 with a zone ("Z" or ±hh:mm), fraction optional (digits past µs are dropped). 0 or -EINVAL. */
+/** RFC 3339 with a zone ("Z" or ±hh:mm), fraction optional (digits past µs are dropped); 't', 'z' and
+ *  a blank for 'T' are accepted, a leap second is the second behind it. 0 or -EINVAL. */
 int clock_parse_rfc3339(const char *text, int64_t *ret_us) MUST_CHECK;
 
 #endif

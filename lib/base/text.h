@@ -12,10 +12,14 @@
 #include "base/bytes.h"
 #include "base/macros.h"
 
-/** The length of the UTF-8 sequence at `p` (RFC 3629: no overlong forms, no surrogates), 0 if none. */
+/** The length of the UTF-8 sequence at `p` (RFC 3629: no overlong forms, no surrogates), 0 if none;
+ *  *ret_code_point is written only when there is one. */
 size_t text_utf8_sequence(const uint8_t *p, size_t size, uint32_t *ret_code_point);
 
 bool text_is_utf8(struct bytes text);
+
+/** Whether a terminal shows this code point and does nothing else (what is hidden: text_put_visible). */
+bool text_is_visible(uint32_t code_point);
 
 /**
  * Appends `text` so that a terminal shows it and does nothing else: printable
@@ -25,15 +29,16 @@ bool text_is_utf8(struct bytes text);
  */
 void text_put_visible(struct buf *out, struct bytes text);
 
-/** The entry of a NULL-terminated list that is nearest to `word`, or NULL when none is near. */
+/** The entry of a NULL-terminated list that is nearest to `word`, or NULL when none is near: up to
+ *  one slip in three letters, letters' case aside, or the beginning of an entry. */
 const char *text_nearest(const char *word, const char *const *list);
 
 /** Lower-case hex of `size` bytes and a NUL into out[2 * size + 1]; returns `out`. */
 char *text_hex(const void *data, size_t size, char *out);
 
 /**
- * Sizes and times as postgresql.conf writes them: a number and an optional unit,
- * blanks between allowed. Sizes: B, kB, MB, GB, TB (1024 each), without a unit
+ * Sizes and times as postgresql.conf writes them: a number (a decimal fraction is allowed:
+ * "1.5GB", rounded to the nearest byte or µs) and an optional unit, blanks between allowed. Sizes: B, kB, MB, GB, TB (1024 each), without a unit
  * bytes. Times: us, ms, s, min, h, d, without a unit the given default unit
  * (one of these words). 0; -EINVAL; -ERANGE when it does not fit.
  */

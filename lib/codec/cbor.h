@@ -18,7 +18,8 @@
 #include "base/bytes.h"
 #include "base/macros.h"
 
-/** Deepest nesting of arrays, maps and tags that is accepted; one more is CBOR_FAULT_NESTING. */
+/** Deepest nesting of arrays, maps and tags that is accepted (the item inside the innermost is not
+ *  counted); one more is CBOR_FAULT_NESTING. */
 #define CBOR_NESTING_MAX 64
 
 /* ---- writing: shortest heads, definite lengths; order of map keys is the caller's ---- */
@@ -50,12 +51,15 @@ enum cbor_fault {
     CBOR_FAULT_TRAILING,  /* bytes behind the one item that was expected */
     CBOR_FAULT_TYPE,      /* another type than the caller needs */
     CBOR_FAULT_DUPLICATE, /* a map key twice */
+    CBOR_FAULT_COUNT,     /* more entries than the caller takes */
+    CBOR_FAULT_REQUIRED,  /* a map key that has to be there is not, or has no acceptable value */
 };
 
 /** One short phrase for people; never NULL. */
 const char *cbor_fault_text(enum cbor_fault fault);
 
-enum cbor_type {
+/** Not cbor_type, which is libcbor's. */
+enum cbor_kind {
     CBOR_UINT = 0,
     CBOR_NINT = 1,  /* value is -1 - arg */
     CBOR_BYTES = 2,
@@ -68,9 +72,15 @@ enum cbor_type {
     CBOR_BREAK = 9,
 };
 
+/** Simple values, in `arg` of a CBOR_SIMPLE. */
+#define CBOR_SIMPLE_FALSE     20
+#define CBOR_SIMPLE_TRUE      21
+#define CBOR_SIMPLE_NULL      22
+#define CBOR_SIMPLE_UNDEFINED 23
+
 /** The head of one item; for strings of definite length `str` is the content. */
 struct cbor_head {
-    enum cbor_type type;
+    enum cbor_kind type;
     bool indefinite;   /* strings, arrays, maps */
     uint8_t info;      /* additional information, as in the initial byte */
     uint64_t arg;      /* value, length, count, tag number, simple value, raw float bits */
@@ -85,38 +95,56 @@ struct cbor_reader {
 
 static inline struct cbor_reader cbor_reader_init(struct bytes in)
 {
-    return (struct cbor_reader){in.data, in.data, in.data + in.size};
+    return (struct cbor_reader){in.data, in.data, in.size ? in.data + in.size : in.data};
 }
 
-/** Reads one head (and a definite string's content) and moves behind it. Does not check UTF-8. */
+/** Reads one head (and a definite string's content) and moves behind it; on a fault it has not
+ *  moved. Does not check UTF-8. A count of items or pairs that could not fit into the rest of the
+ *  input is CBOR_FAULT_TRUNCATED here already. */
 enum cbor_fault cbor_read_head(struct cbor_reader *r, struct cbor_head *ret) MUST_CHECK;
 
 /** Walks over one whole item, checking that it is well-formed (RFC 8949 appendix C) and its text
  *  valid UTF-8; *ret (may be NULL) is the item's bytes. On a fault r->at is where it was found. */
 enum cbor_fault cbor_read_item(struct cbor_reader *r, struct bytes *ret) MUST_CHECK;
 
-/** cbor_read_item over all of `in`: exactly one item, nothing behind it. *ret_offset may be NULL. */
+/** cbor_read_item over all of `in`: exactly one item, nothing behind it. On a fault
+ *  *ret_offset (may be NULL) is the byte where it was found. */
 enum cbor_fault cbor_check(struct bytes in, size_t *ret_offset) MUST_CHECK;
 
-/** Typed reads of one definite item. On CBOR_FAULT_TYPE the reader has not moved. */
+/** cbor_check of an item that is to stand inside `levels` arrays, maps and tags of its own. */
+enum cbor_fault cbor_check_inside(struct bytes in, size_t levels, size_t *ret_offset) MUST_CHECK;
+
+/** Typed reads of one definite item; on a fault the reader has not moved. A text is checked to be
+ *  UTF-8, an integer beyond int64 is CBOR_FAULT_TYPE to cbor_read_int. */
 enum cbor_fault cbor_read_uint(struct cbor_reader *r, uint64_t *ret) MUST_CHECK;
+enum cbor_fault cbor_read_int(struct cbor_reader *r, int64_t *ret) MUST_CHECK;
 enum cbor_fault cbor_read_text(struct cbor_reader *r, struct bytes *ret) MUST_CHECK;
 enum cbor_fault cbor_read_bytes(struct cbor_reader *r, struct bytes *ret) MUST_CHECK;
 enum cbor_fault cbor_read_bool(struct cbor_reader *r, bool *ret) MUST_CHECK;
 enum cbor_fault cbor_read_array(struct cbor_reader *r, uint64_t *ret_n) MUST_CHECK;
 enum cbor_fault cbor_read_map(struct cbor_reader *r, uint64_t *ret_n) MUST_CHECK;
 
-/* ---- printing, for well-formed input only (check first); both append to `out` ---- */
+/* ---- printing; both append to `out`, and nothing when the item is not exactly one well-formed one ---- */
 
-/** Diagnostic notation, RFC 8949 section 8. Control characters in text come out as \uXXXX. */
+/**
+ * Diagnostic notation, RFC 8949 section 8. Items of indefinite length carry their "_"; other widths
+ * of heads than the shortest are not marked. Floats have the fewest digits that read back as the
+ * same value and always a decimal point, bignums of up to 64 bytes are decimal. Control characters
+ * and bidirectional controls in text come out as \uXXXX.
+ */
 enum cbor_fault cbor_print_diagnostic(struct bytes item, struct buf *out) MUST_CHECK;
 
-/** JSON after RFC 8949 section 6.1: byte strings as base64url without padding unless tag 21/22/23
- *  say otherwise, bignums as base64url ("~" before a negative), NaN and infinities and undefined
- *  as null, tags dropped, keys that are no text as their own JSON text. Integers are printed exactly. */
+/**
+ * JSON after RFC 8949 section 6.1, without white space: byte strings as base64url without padding
+ * unless tag 21/22/23 say otherwise, bignums as base64url ("~" before a negative), NaN and
+ * infinities, undefined and unknown simple values as null, tags dropped. Integers are printed
+ * exactly. A key that is not a string becomes one: a number or simple value its JSON text, an array
+ * or map its diagnostic notation. Keys that differ in CBOR can so become the same in JSON.
+ */
 enum cbor_fault cbor_print_json(struct bytes item, struct buf *out) MUST_CHECK;
 
-/** A JSON string with its quotes; `text` must be UTF-8. Escapes ", \ and everything below 0x20 and 0x7f-0x9f. */
+/** A JSON string with its quotes; `text` must be UTF-8 (bytes that are not come out
+ *  as U+FFFD). Escapes ", \ and everything below 0x20 and 0x7f-0x9f. */
 void json_put_string(struct buf *out, struct bytes text);
 
 #endif

@@ -4,9 +4,12 @@
 
 /*
  * The control frames' bodies: CBOR maps with text keys (docs/protocol.md).
- * Unknown keys are ignored; a known key of another type, a key twice, or a
- * missing required key is an error that names it. Positions are byte strings of
- * POSITION_SIZE. Keys below are the keys on the wire.
+ * Unknown keys are ignored; a known key of another type, a known key twice, or a
+ * missing required key is an error that names it, as is a key that is not text.
+ * Positions are byte strings of POSITION_SIZE. Keys below are the keys on the
+ * wire; they are written in the order of deterministic CBOR and read in any.
+ * Maps, and the strings and arrays that the decoders look into, are of definite
+ * length.
  *
  * Encoders append header and body to `out`. Decoders take the body, borrow from
  * it, and on -EBADMSG write one sentence into `why`. Every decoder first checks
@@ -53,7 +56,9 @@ enum control_start {
 
 /** SUBSCRIBE {"filters": [[kind uint, text-or-bytes], …], "exclude": [ … ], "name": text,
  *             "start": text, "position": bytes, "time": int, "take_over": bool}
- *  A filter's text travels as a byte string. No filters at all is an error. */
+ *  A filter's text travels as a byte string (a text string is accepted). No filters at all is an
+ *  error. All but "filters" is optional; "position" and "time" are written, and needed, only for
+ *  the start that they belong to. */
 struct control_subscribe {
     struct filter *filters; /* decoded: malloc'ed array of borrowed texts */
     size_t n_filters;
@@ -76,7 +81,7 @@ struct control_subscribed {
     uint64_t timeline;
 };
 
-/** ACK {"position": bytes, "confirm": bool}; ACKED {"position": bytes} */
+/** ACK {"position": bytes, "confirm": bool (optional: false)}; ACKED {"position": bytes} */
 struct control_ack {
     struct position position;
     bool confirm;

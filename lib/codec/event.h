@@ -25,9 +25,9 @@
 
 struct event_attribute {
     struct bytes name;  /* text */
-    struct bytes value; /* text (of `time` the RFC 3339 text inside the tag); empty when item_only */
+    struct bytes value; /* text (of `time` the RFC 3339 text inside the tag) */
     struct bytes item;  /* the value as CBOR, when parsed */
-    bool is_text;       /* value is set; false: another CBOR type, only `item` */
+    bool is_text;       /* `value` is set; false: another CBOR type, only `item` */
 };
 
 struct event {
@@ -35,6 +35,9 @@ struct event {
     size_t n_attributes;
     struct bytes data; /* one CBOR item; size 0: no data */
 };
+
+/** Levels of nesting that the envelope itself takes of CBOR_NESTING_MAX: the tag and the map. */
+#define EVENT_NESTING 2
 
 /** What content is, by its first bytes alone. */
 enum content_kind {
@@ -54,20 +57,25 @@ struct bytes event_get(const struct event *event, const char *name);
 bool event_name_is_valid(struct bytes name);
 
 /**
- * Appends the content: tag 55799 and the deterministic map. `time` becomes
- * tag 0, every other attribute text. 0; -EINVAL when a value is not UTF-8, a name is not
- * valid or stands twice, or `data` is not exactly one well-formed item; -ENOMEM.
+ * Appends the content: tag 55799 and the deterministic map. `time` becomes tag 0, every other text
+ * attribute text; an attribute that is not text is written as its `item`. 0; -ENOMEM; -EINVAL, and
+ * nothing appended, for what event_decode would not take back: a value that is not UTF-8, a name
+ * that is not valid or stands twice, a required attribute missing or empty, a specversion other
+ * than "1.0", `data` that is not exactly one well-formed item of at most CBOR_NESTING_MAX less
+ * EVENT_NESTING levels. Whether `time` is RFC 3339 is the caller's to check.
  */
 int event_encode(const struct event *event, struct buf *out) MUST_CHECK;
 
 /**
  * Reads unsigned content (the tag and the map). CBOR_OK, or why it is no event:
  * then it is delivered as opaque. The event borrows from `content`. Required: id, source,
- * specversion "1.0", type, all non-empty text; keys text, none twice.
+ * specversion "1.0", type, all non-empty text (CBOR_FAULT_REQUIRED); keys text of definite length,
+ * none twice; at most EVENT_ATTRIBUTES_MAX attributes (CBOR_FAULT_COUNT). The map need not be in
+ * deterministic order or encoding, and attributes may have any name.
  */
 enum cbor_fault event_decode(struct bytes content, struct event *ret) MUST_CHECK;
 
-/** A new UUIDv7 (RFC 9562 5.7): unix_ms and 74 random bits of libsodium. */
+/** A new UUIDv7 (RFC 9562 5.7): unix_ms (clamped to 48 bits) and 74 random bits of libsodium. */
 void event_new_id(int64_t unix_ms, char out[EVENT_ID_SIZE]);
 
 #endif

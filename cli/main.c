@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "cli.h"
+
+static const struct cli_command *const commands[] = {
+    &cli_command_setup,
+    &cli_command_teardown,
+    &cli_command_tail,
+    &cli_command_publish,
+    &cli_command_status,
+    &cli_command_dev,
+    NULL,
+};
+
+int main(int argc, char **argv)
+{
+    return cli_main(commands, argc, argv);
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "codec/subject.h"
+
+#include <string.h>
+
+bool subject_next_token(struct bytes *rest, bool *more, struct bytes *token)
+{
+    if (!*more)
+        return false;
+
+    const uint8_t *dot = rest->size ? memchr(rest->data, '.', rest->size) : NULL;
+    if (!dot) {
+        *token = *rest;
+        *rest = (struct bytes){NULL, 0};
+        *more = false;
+        return true;
+    }
+    size_t size = (size_t)(dot - rest->data);
+    *token = (struct bytes){rest->data, size};
+    *rest = (struct bytes){dot + 1, rest->size - size - 1};
+    return true;
+}
+
+static bool token_is(struct bytes token, char c)
+{
+    return token.size == 1 && token.data[0] == (uint8_t)c;
+}
+
+static bool pattern_matches(struct bytes pattern, struct bytes prefix)
+{
+    struct bytes pattern_token, prefix_token;
+    bool pattern_more = true, prefix_more = true;
+
+    while (subject_next_token(&pattern, &pattern_more, &pattern_token)) {
+        if (!subject_next_token(&prefix, &prefix_more, &prefix_token))
+            return false;
+        if (token_is(pattern_token, '>') && !pattern_more)
+            return true;
+        if (!token_is(pattern_token, '*') && !bytes_equal(pattern_token, prefix_token))
+            return false;
+    }
+    return !prefix_more;
+}
+
+bool filter_matches(const struct filter *filter, struct bytes prefix)
+{
+    switch (filter->kind) {
+    case FILTER_PATTERN:
+        return pattern_matches(filter->text, prefix);
+    case FILTER_EXACT:
+        return bytes_equal(filter->text, prefix);
+    case FILTER_STARTS_WITH:
+        return prefix.size >= filter->text.size &&
+               bytes_equal(filter->text, (struct bytes){prefix.data, filter->text.size});
+    }
+    return false;
+}
+
+static bool is_token_byte(uint8_t c)
+{
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+}
+
+enum subject_fault subject_check_publish(struct bytes prefix, size_t max_size, bool allow_reserved,
+                                         size_t *ret_offset)
+{
+    enum subject_fault fault = SUBJECT_OK;
+    size_t at = 0;
+
+    if (prefix.size == 0) {
+        fault = SUBJECT_EMPTY;
+    } else if (prefix.size > max_size) {
+        fault = SUBJECT_TOO_LONG;
+        at = max_size;
+    } else if (prefix.data[0] == '_' && !allow_reserved) {
+        fault = SUBJECT_RESERVED;
+    } else {
+        bool token_begins = true;
+
+        for (; at < prefix.size && fault == SUBJECT_OK; at++) {
+            uint8_t c = prefix.data[at];
+
+            if (c == '.' && token_begins)
+                fault = SUBJECT_EMPTY_TOKEN;
+            else if (c != '.' && !is_token_byte(c))
+                fault = SUBJECT_CHARACTER;
+            token_begins = c == '.';
+        }
+        if (fault != SUBJECT_OK)
+            at--;
+        else if (token_begins)
+            fault = SUBJECT_EMPTY_TOKEN;
+    }
+    if (fault != SUBJECT_OK && ret_offset)
+        *ret_offset = at;
+    return fault;
+}
+
+const char *subject_fault_text(enum subject_fault fault)
+{
+    switch (fault) {
+    case SUBJECT_OK:
+        return "The prefix may be published.";
+    case SUBJECT_EMPTY:
+        return "The prefix is empty.";
+    case SUBJECT_TOO_LONG:
+        return "The prefix is too long.";
+    case SUBJECT_EMPTY_TOKEN:
+        return "The prefix has an empty token: a dot at its beginning, at its end, or next to "
+               "another.";
+    case SUBJECT_CHARACTER:
+        return "The prefix has a character that is not a letter of ASCII, a digit, '_', '-' or "
+               "'.'.";
+    case SUBJECT_RESERVED:
+        return "A prefix that begins with '_' is reserved.";
+    }
+    return "The prefix may not be published.";
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_PG_CONNECT_H
+#define WALBUS_PG_CONNECT_H
+
+/*
+ * Connections as walbus wants them, and text for and from the server.
+ *
+ * A dsn is what libpq takes: a conninfo, a URI, or a database's name; what it
+ * leaves open comes from libpq's PG… variables. Some settings are ours
+ * whatever the dsn says, others only where it says nothing: libpq keeps the
+ * last of repeated keywords, so their place around the expanded dbname decides.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "base/macros.h"
+
+struct pg_conn;
+struct pg_result;
+
+struct connect_options {
+    const char *dsn;              /* NULL: libpq's variables alone */
+    const char *application_name; /* where neither dsn nor PGAPPNAME has one */
+    const char *client_encoding;  /* always ours, whatever PGCLIENTENCODING says; NULL: UTF8 */
+    bool replication;             /* replication=database */
+};
+
+#define CONNECT_PARAMS_MAX 8
+
+/** For PQconnectdbParams, PQconnectStartParams and PQpingParams, with expand_dbname = 1. */
+struct connect_params {
+    const char *keywords[CONNECT_PARAMS_MAX];
+    const char *values[CONNECT_PARAMS_MAX];
+};
+
+/** Fills the arrays; the strings are those of `options`, or static. */
+void connect_params(const struct connect_options *options, struct connect_params *ret);
+
+/**
+ * Opens a connection and waits for it (the dsn's connect_timeout holds, 10 s
+ * where it has none). 0 and *ret, to be closed with PQfinish, with notices of the server
+ * dropped; -ENOMEM; -ENOTCONN with one line in `why`.
+ */
+int connect_open(const struct connect_options *options, struct pg_conn **ret,
+                 struct buf *why) MUST_CHECK;
+
+/** Whether a dsn holds a password (conninfo or URI). False for one that libpq cannot read. */
+bool connect_dsn_has_password(const char *dsn);
+
+/** Appends what libpq said as one line: blanks for line breaks, none at the end, "unknown error"
+ * for nothing. Foreign bytes stay what they are: print with text_put_visible. */
+void pg_put_message(struct buf *out, const char *message);
+
+/** Appends the server's error with its detail and hint, or the connection's when there is no
+ *  result; as one line. */
+void pg_put_error(struct buf *out, const struct pg_conn *conn, const struct pg_result *result);
+
+/** SQLSTATE and a NUL. */
+#define PG_SQLSTATE_SIZE 6
+
+/** SQLSTATE of a result; "" when it has none. `result` may be NULL. */
+const char *pg_sqlstate(const struct pg_result *result);
+
+/**
+ * SQLSTATE out of the text that PQerrorMessage gives of a connection that failed, where libpq
+ * keeps no result: needs PQsetErrorVerbosity(conn, PQERRORS_VERBOSE) between
+ * PQconnectStartParams and the first PQconnectPoll ("FATAL:  57P03: …", the first word in any
+ * language). False, and `out` is "", when there is none.
+ */
+bool pg_sqlstate_of_message(const char *message, char out[PG_SQLSTATE_SIZE]);
+
+/*
+ * Quoting, without a connection. Right for connections whose client_encoding is
+ * UTF8 or SQL_ASCII, where no byte of a longer character looks like a quote; ours are.
+ */
+
+/** "name", inner quotes doubled. */
+void sql_put_identifier(struct buf *out, const char *name);
+/** 'text', inner quotes doubled; E'…' when it has a backslash, so that standard_conforming_strings
+ * does not matter. */
+void sql_put_literal(struct buf *out, const char *text);
+/** A word of a shell command: as it is when it is harmless, else in single quotes. */
+void shell_put_word(struct buf *out, const char *word);
+
+#endif
