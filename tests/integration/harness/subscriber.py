@@ -8,6 +8,7 @@ prints `ready`, and at the connection's end one JSON line of what it saw.
 
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -167,6 +168,10 @@ class Connection:
                 self.eof = True
                 raise Closed(f"the router closed the connection with {len(self.buffer) - self.at} bytes of a frame")
             self.buffer += piece
+
+    def pending(self):
+        """Whether something has arrived that was not read yet."""
+        return len(self.buffer) > self.at or bool(select.select([self.socket], [], [], 0)[0])
 
     def receive_raw(self, deadline):
         """(type, flags, body) of the next frame."""
