@@ -37,7 +37,6 @@ void print_base64(struct buf *out, struct bytes data)
 
 /* ---- JSON ---- */
 
-
 static void put_key(struct buf *out, const char *name)
 {
     buf_printf(out, "\"%s\":", name);

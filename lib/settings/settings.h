@@ -51,9 +51,11 @@ struct setting_row {
     enum setting_type type;
     const char *unit;   /* durations: unit of a bare number */
     const char *preset; /* the default, as it would be written; NULL: none */
-    uint64_t min, max;  /* bounds, for numbers */
+    uint64_t min, max;  /* bounds of numbers; of a string, min is its least bytes */
     const char *const *choices; /* NULL-terminated, for SETTING_CHOICE */
     const char *environment; /* variable, or NULL */
+    bool environment_for_command; /* only walbus reads the variable: it names the router to talk to,
+                                     and a router must not be moved by it */
     bool for_command;   /* walbus has it as an option too */
     bool reloadable;    /* takes effect on SIGHUP */
     const char *metavar;
@@ -68,7 +70,8 @@ extern const size_t settings_n_rows;
 int settings_init(struct settings *ret) MUST_CHECK;
 void settings_deinit(struct settings *s);
 
-/** Sets one row from text unless a stronger source has set it. 0; -EINVAL with `why`; -ENOMEM. */
+/** Sets one row from text unless a stronger source has set it; the text is checked in either case.
+ *  0; -EINVAL with `why`, one clause without a full stop; -ENOMEM. */
 int settings_set(struct settings *s, const struct setting_row *row, const char *value,
                  enum setting_source source, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 
@@ -77,12 +80,17 @@ const struct setting_row *settings_find(const char *name);
 /** The nearest known name, or NULL. */
 const char *settings_nearest(const char *name);
 
-int settings_from_environment(struct settings *s, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
+/** Sets what the environment says; an empty variable counts for nothing. `command`: walbus asks, not
+ *  walbusd, see environment_for_command. 0; -EINVAL with `why`; -ENOMEM. */
+int settings_from_environment(struct settings *s, bool command, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 
-/** Reads a file. A missing one is -ENOENT. Every fault is -EINVAL with file and line in `why`. */
+/** Reads a file. A missing one is -ENOENT, without `why`. Every fault is -EINVAL with file and line in
+ *  `why` ("/etc/walbus/walbus.conf:3: …"): a syntax error, an unknown section or key, a key twice, a value that is
+ *  not accepted, a NUL, a line that is too long. A file that cannot be opened or read: -EINVAL. -ENOMEM.
+ *  After a fault the lines above it are set. Not for two threads at once: inih's limits are global. */
 int settings_from_file(struct settings *s, const char *path, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 
-/** The option table for --help: one paragraph a row. command_only: rows with for_command. */
+/** The option table for --help: one paragraph a row. command_only: for walbus, rows with for_command. */
 void settings_help(struct buf *out, bool command_only);
 
 /** The router's socket (design section 11, "Places") for walbusd: the setting, else
@@ -90,7 +98,8 @@ void settings_help(struct buf *out, bool command_only);
  *  0 and a malloc'ed path; -EINVAL with `why` (nothing fits, or over 107 bytes). */
 int settings_router_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 /** For a client: the setting (--socket, WALBUS_SOCKET), then the first that exists of
- *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock. */
+ *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock. 0 and a malloc'ed path; -ENOENT with `why`
+ *  when neither exists (no router is running); -EINVAL with `why` (over 107 bytes); -ENOMEM. */
 int settings_client_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 
 #endif
