@@ -41,7 +41,8 @@ def _quote(value):
 
 
 class Server:
-    def __init__(self, major=15, bindir=None, library_path=None, wal_segsize=None, settings=None):
+    def __init__(self, major=15, bindir=None, library_path=None, wal_segsize=None, settings=None, copy_of=None):
+        """copy_of: another, stopped Server whose files are taken instead of a new cluster."""
         self.bindir = bindir or places.pg_bindir(major)
         self.library_path = library_path or os.environ.get(f"WALBUS_TEST_PG_{major}_LIBS")
         self.folder = places.new_folder("walbus-pg-")
@@ -56,6 +57,10 @@ class Server:
         if user is not None:
             for path in (self.folder, self.sockets):
                 os.chown(path, user.pw_uid, user.pw_gid)
+        if copy_of is not None:
+            subprocess.run(["cp", "-a", copy_of.data, self.data], check=True)  # keeps the owner
+            self._write_settings()
+            return
         arguments = ["-D", self.data, "-U", SUPERUSER, "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync"]
         if wal_segsize:
             arguments.append(f"--wal-segsize={wal_segsize}")
@@ -63,6 +68,13 @@ class Server:
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
             conf.write("include 'harness.conf'\n")
         self._write_settings()
+
+    def touch(self, name):
+        """An empty file in the data folder: standby.signal."""
+        path = os.path.join(self.data, name)
+        with open(path, "w", encoding="utf-8"):
+            pass
+        os.chmod(path, 0o644)
 
     # ---- the server's own programs
 
