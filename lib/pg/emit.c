@@ -169,11 +169,19 @@ static int put_flushes(struct emit_batch *batch)
     return batch_size(batch) > EMIT_STATEMENT_MAX ? -E2BIG : 0;
 }
 
+static struct bytes last_element(const struct emit_array *array)
+{
+    return (struct bytes){array->buf.data + array->item, array->buf.size - array->item};
+}
+
 int emit_many(struct emit_statement *ret, int server_version, bool transactional,
               struct emit_batch *batch)
 {
     bool flush = asks_flush(server_version, transactional);
 
+    if (batch->contents.n == 1)
+        return emit_one(ret, server_version, transactional, last_element(&batch->prefixes),
+                        last_element(&batch->contents));
     if (flush) {
         int rc = put_flushes(batch);
         if (rc < 0)

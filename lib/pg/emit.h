@@ -42,7 +42,7 @@ struct pg_result;
 struct emit_array {
     struct buf buf;
     uint32_t n;  /* elements begun */
-    size_t item; /* where the open element's content begins */
+    size_t item; /* where the last element's bytes begin */
 };
 
 /** Begins a one-dimensional array without NULLs. Free buf with buf_deinit. */
