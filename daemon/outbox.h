@@ -23,7 +23,7 @@
 #include "batch.h"
 
 /** Most bytes of batches behind the one that is being sent. */
-#define OUTBOX_BYTES_MAX (16u << 20)
+#define OUTBOX_BYTES_MAX (24u << 20)
 /** The same for contents over BATCH_LARGE. */
 #define OUTBOX_LARGE_MAX (256u << 20)
 /** Most ranges. */

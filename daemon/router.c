@@ -133,6 +133,8 @@ static void on_batch(void *owner, struct batch *batch)
         r->progress = batch->mark_position;
     uint64_t mark = batch->mark;
     router_flush(r);
+    if (batch->refs > 1)
+        batch_settle(batch);
     (void)batch_unref(batch);
     shed(r);
     router_flush(r);
