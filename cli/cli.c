@@ -218,7 +218,7 @@ static int take_setting(struct parse *p, const struct setting_row *row, const ch
 
     if (rc == -ENOMEM)
         return cli_fail(command_name(p), "Not enough memory.");
-    return rc < 0 ? cli_usage(command_name(p), "%s", why) : CLI_OK;
+    return rc < 0 ? cli_usage(command_name(p), "%s.", why) : CLI_OK;
 }
 
 static int take_option(struct parse *p, const char *name, const char *inline_value)
@@ -347,21 +347,19 @@ static int take_words(struct parse *p)
 
 static int read_settings(struct parse *p)
 {
+    const char *path = p->config ? p->config : SETTINGS_DEFAULT_FILE;
     char why[SETTINGS_WHY_SIZE];
-    int rc = settings_from_environment(&p->cli->settings, why);
+    int rc = settings_from_environment(&p->cli->settings, true, why);
 
-    if (rc == 0) {
-        rc = settings_from_file(&p->cli->settings, p->config ? p->config : SETTINGS_DEFAULT_FILE,
-                                why);
-        if (rc == -ENOENT && !p->config)
-            rc = 0;
-    }
-    if (rc == -EINVAL)
-        return cli_usage(command_name(p), "%s", why);
-    if (rc < 0)
-        return cli_usage(command_name(p), "Cannot read the settings from %s: %s.",
-                         p->config ? p->config : SETTINGS_DEFAULT_FILE, strerror(-rc));
-    return CLI_OK;
+    if (rc == 0)
+        rc = settings_from_file(&p->cli->settings, path, why);
+    if (rc == -ENOENT && !p->config)
+        return CLI_OK;
+    if (rc == -ENOENT)
+        return cli_usage(command_name(p), "There is no file %s.", path);
+    if (rc == -ENOMEM)
+        return cli_fail(command_name(p), "Not enough memory.");
+    return rc < 0 ? cli_usage(command_name(p), "%s.", why) : CLI_OK;
 }
 
 static int parse_and_run(struct parse *p)

@@ -85,8 +85,8 @@ struct walbus_publisher;
 #define WALBUS_LARGEST_CONTENT (512u * 1024 * 1024)
 
 struct walbus_publisher_options {
-    /** sizeof(struct walbus_publisher_options) as compiled: members that the library knows beyond
-     *  it have their defaults. */
+    /** sizeof(struct walbus_publisher_options) as compiled. A larger one, of a later
+     *  version, is taken when what is beyond is zero. */
     size_t size;
     /** `source` of events that have none of their own: a URI reference that names the publishing
      *  application, "/shop/orders". UTF-8, not empty. Required. Copied. */
@@ -118,17 +118,17 @@ walbus_publisher_new(const struct walbus_publisher_options *options, struct walb
 WALBUS_PUBLIC struct walbus_publisher *walbus_publisher_free(struct walbus_publisher *publisher);
 
 /**
- * What went wrong in the last call with this publisher that failed: one line
- * for people, more particular than walbus_result_text() (which of the events, which byte, the
- * server's own words). Owned by the publisher, valid until the next call with
- * it. "" while nothing has failed; never NULL.
+ * Why the last call with this publisher failed: one line for people, more
+ * particular than walbus_result_text() (which of the events, which byte, the
+ * server's own words); "" when it did not fail. Owned by the publisher, valid
+ * until the next call with it; never NULL. The publisher must not be NULL.
  */
 WALBUS_PUBLIC const char *walbus_publisher_error(const struct walbus_publisher *publisher);
 
 /**
- * SQLSTATE of the server's error behind the last WALBUS_SERVER,
- * WALBUS_NOT_PERMITTED or WALBUS_CONNECTION_LOST ("40001"), "" when there was
- * none. Owned by the publisher, valid until the next call with it; never NULL.
+ * SQLSTATE of the server's error behind the last call ("40001"), "" when there
+ * was none. Owned by the publisher, valid until the next call with it; never
+ * NULL. The publisher must not be NULL.
  */
 WALBUS_PUBLIC const char *walbus_publisher_sqlstate(const struct walbus_publisher *publisher);
 
@@ -136,8 +136,8 @@ WALBUS_PUBLIC const char *walbus_publisher_sqlstate(const struct walbus_publishe
 
 /** A further CloudEvents attribute. */
 struct walbus_attribute {
-    const char *name; /* a-z and 0-9, at least one; not "data", nor one that has a member of its own
-                         in struct walbus_event, nor "specversion" */
+    const char *name;  /* a-z and 0-9, at least one, not "data"; each once, so not one that is there
+                          already: specversion, id, source, type, time */
     const char *value; /* UTF-8 */
 };
 
@@ -154,7 +154,8 @@ enum walbus_data_kind {
  * time of the call.
  */
 struct walbus_event {
-    /** sizeof(struct walbus_event) as compiled; in an array all have the same. */
+    /** sizeof(struct walbus_event) as compiled; in an array all have the same. A larger one, of a
+     *  later version, is taken when what is beyond is zero. */
     size_t size;
     /** The routing key. */
     const char *prefix;

@@ -44,9 +44,10 @@ struct server_facts {
     char slot_plugin[PRECONDITION_NAME_SIZE];
     char slot_database[PRECONDITION_NAME_SIZE];
     bool slot_two_phase;
-    bool slot_failover;  /* false before 17 */
-    int slot_active_pid; /* 0: nobody reads it */
-    char slot_wal_status[32]; /* "reserved", "extended", "unreserved", "lost", "" */
+    bool slot_failover;                /* false before 17 */
+    int slot_active_pid;               /* 0: nobody reads it */
+    char slot_wal_status[32];          /* "reserved", "extended", "unreserved", "lost", "" */
+    char slot_invalidation_reason[64]; /* "wal_removed", "rows_removed", …; "" before 17 */
     uint64_t slot_restart_lsn;
     uint64_t slot_confirmed_flush_lsn;
     int64_t slot_retained_bytes; /* pg_current_wal_lsn() - restart_lsn; -1 unknown (in recovery) */
@@ -65,13 +66,18 @@ enum precondition_class {
 /** Who asks; rows that do not concern the asker are passed over. */
 enum precondition_asker {
     PRECONDITION_FOR_ROUTER = 1, /* every row */
-    PRECONDITION_FOR_SETUP = 2,  /* what must hold before publication and slot are made: not that they are there */
+    /* What must hold before publication and slot are made: not that they are there, but that a slot
+     * which is there is right. */
+    PRECONDITION_FOR_SETUP = 2,
+    /* What must hold before they are dropped: not that they are there, but that the slot is ours.
+     */
+    PRECONDITION_FOR_TEARDOWN = 4,
 };
 
 struct precondition_finding {
     const char *id; /* stable: "wal-level", "replication-right", "emit-right", "version", "plugin",
                        "two-phase", "publication", "pooler", "database", "recovery", "slot-in-use",
-                       "slot-missing", "slot-invalidated" */
+                       "slot-missing", "slot-invalidated"; for setup also "create-right" */
     enum precondition_class klass;
     struct buf text; /* one sentence: what was found, what was expected */
     struct buf mend; /* the command or setting that mends it */
@@ -79,16 +85,20 @@ struct precondition_finding {
 
 #define PRECONDITION_MAX 16
 
-/** Appends the query. Names are quoted as literals; `conn` gives the rules of quoting and the
- *  server's version, which decides the columns that may be asked for. 0, or -ENOMEM. */
+/**
+ * Appends the query. `conn` gives the server's version, which decides the columns that may be asked
+ * for: older than PRECONDITION_OLDEST_SERVER, where precondition_check_connection() finds
+ * something, it cannot run. Its client_encoding is UTF8 or SQL_ASCII (pg/connect.h). 0, or -ENOMEM.
+ */
 int precondition_query(struct pg_conn *conn, const char *slot, const char *publication,
                        struct buf *sql) MUST_CHECK;
 
-/** Reads the query's one row. 0; -EBADMSG when it does not look as expected. */
+/** Reads the query's one row. 0; -EBADMSG when it is none: an error of the server, for one. */
 int precondition_read(struct pg_conn *conn, const struct pg_result *result,
                       struct server_facts *ret) MUST_CHECK;
 
-/** What can be said from the connection alone, before any query: the server's version. Number of findings. */
+/** What can be said from the connection alone, before any query: the server's version. Returns the
+ *  number of findings. */
 size_t precondition_check_connection(struct pg_conn *conn,
                                      struct precondition_finding out[PRECONDITION_MAX]);
 
@@ -97,12 +107,20 @@ size_t precondition_check(const struct server_facts *facts, const char *slot,
                           const char *publication, enum precondition_asker asker,
                           struct precondition_finding out[PRECONDITION_MAX]);
 
-/** Explains why a connection could not be made, when that is one of the table's rows: the role may
- *  not replicate, a pooler in front that does not know `replication`. 0 or 1 finding. `sqlstate` may be NULL,
- *  `message` is PQerrorMessage. */
-size_t precondition_explain_connect(const char *sqlstate, const char *message,
-                                    struct precondition_finding out[PRECONDITION_MAX]);
+/**
+ * Explains why a replication connection could not be made, when that is one of the table's rows:
+ * the role may not replicate, a pooler in front that does not know `replication`. 0 or 1 finding.
+ * `sqlstate` may be NULL or "", `message` is PQerrorMessage, `role` is PQuser (NULL: unknown) and
+ * stands in the mend.
+ *
+ * The server's text is looked at, because 42501 says nothing alone: a missing right to connect has
+ * it too. A server that speaks another language than English is not understood (0); the same row is
+ * then found by precondition_check() over an ordinary connection.
+ */
+size_t precondition_explain_connect(const char *sqlstate, const char *message, const char *role,
+                                    struct precondition_finding out[PRECONDITION_MAX]) MUST_CHECK;
 
+/** Frees the texts of findings; those of n = 0 are not looked at. */
 void precondition_findings_deinit(struct precondition_finding *findings, size_t n);
 
 #endif

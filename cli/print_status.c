@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "print_status.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "codec/cbor.h"
+
+/** Values begin here, or two columns behind a longer key. */
+#define VALUE_COLUMN 24
+
+static bool ends_with(struct bytes key, const char *end)
+{
+    size_t size = strlen(end);
+
+    return key.size >= size && memcmp(key.data + key.size - size, end, size) == 0;
+}
+
+/** The key as words, without the unit that its value will carry. */
+static void put_label(struct buf *out, struct bytes key)
+{
+    if (ends_with(key, "_ms"))
+        key.size -= strlen("_ms");
+    else if (ends_with(key, "_bytes"))
+        key.size -= strlen("_bytes");
+    size_t mark = out->size;
+    text_put_visible(out, key);
+    for (size_t i = mark; i < out->size; i++)
+        if (out->data[i] == '_')
+            out->data[i] = ' ';
+}
+
+static void put_size(struct buf *out, uint64_t bytes)
+{
+    static const char *const units[] = {"kB", "MB", "GB", "TB"};
+    double n = (double)bytes;
+    size_t unit = 0;
+
+    if (bytes < 1024) {
+        buf_printf(out, "%" PRIu64 " B", bytes);
+        return;
+    }
+    for (n /= 1024; n >= 1024 && unit + 1 < ARRAY_SIZE(units); n /= 1024)
+        unit++;
+    buf_printf(out, "%.1f %s", n, units[unit]);
+}
+
+static void put_milliseconds(struct buf *out, uint64_t ms)
+{
+    if (ms < 1000)
+        buf_printf(out, "%" PRIu64 " ms", ms);
+    else
+        buf_printf(out, "%" PRIu64 ".%" PRIu64 " s", ms / 1000, ms % 1000 / 100);
+}
+
+static void put_scalar(struct buf *out, struct bytes key, struct bytes item)
+{
+    struct cbor_reader r = cbor_reader_init(item);
+    struct cbor_head h;
+
+    if (cbor_read_head(&r, &h) != CBOR_OK)
+        return;
+    if (h.type == CBOR_UINT && ends_with(key, "bytes"))
+        put_size(out, h.arg);
+    else if (h.type == CBOR_UINT && ends_with(key, "_ms"))
+        put_milliseconds(out, h.arg);
+    else if (h.type == CBOR_TEXT && !h.indefinite)
+        text_put_visible(out, h.str);
+    else if (h.type == CBOR_SIMPLE && h.arg == CBOR_SIMPLE_NULL)
+        buf_append_u8(out, '-');
+    else if (cbor_print_diagnostic(item, out) != CBOR_OK)
+        buf_append_u8(out, '-');
+}
+
+/** Walks a definite container: true and the next value, of a map with its key. */
+struct walk {
+    struct cbor_reader r;
+    uint64_t left;
+    bool is_map;
+};
+
+static bool walk_start(struct walk *w, struct bytes item, enum cbor_kind kind)
+{
+    w->r = cbor_reader_init(item);
+    w->is_map = kind == CBOR_MAP;
+    return (w->is_map ? cbor_read_map(&w->r, &w->left) : cbor_read_array(&w->r, &w->left)) ==
+           CBOR_OK;
+}
+
+static bool walk_next(struct walk *w, struct bytes *key, struct bytes *value)
+{
+    if (w->left == 0 || (w->is_map && cbor_read_text(&w->r, key) != CBOR_OK) ||
+        cbor_read_item(&w->r, value) != CBOR_OK)
+        return false;
+    w->left--;
+    return true;
+}
+
+/** "key value, key value" of a map; the values of an array; anything else as it is. */
+static void put_inline(struct buf *out, struct bytes key, struct bytes item)
+{
+    struct bytes inner, value;
+    struct walk w;
+    bool first = true;
+
+    if (!walk_start(&w, item, CBOR_MAP) && !walk_start(&w, item, CBOR_ARRAY)) {
+        put_scalar(out, key, item);
+        return;
+    }
+    if (w.left == 0)
+        buf_append_u8(out, '-');
+    while (walk_next(&w, &inner, &value)) {
+        if (!first)
+            buf_append_str(out, w.is_map ? ", " : " ");
+        first = false;
+        if (w.is_map) {
+            put_label(out, inner);
+            buf_append_u8(out, ' ');
+        }
+        put_scalar(out, w.is_map ? inner : key, value);
+    }
+}
+
+static bool is_list_of_maps(struct bytes item)
+{
+    struct bytes value;
+    struct walk w;
+
+    return walk_start(&w, item, CBOR_ARRAY) && walk_next(&w, &value, &value) &&
+           value.data[0] >> 5 == CBOR_MAP;
+}
+
+static void put_entry(struct buf *out, struct bytes key, struct bytes item, const char *indent)
+{
+    struct bytes inner, value;
+    size_t mark = out->size;
+    struct walk w;
+
+    buf_append_str(out, indent);
+    put_label(out, key);
+    if (!*indent && walk_start(&w, item, CBOR_MAP) && w.left > 0) {
+        buf_append_u8(out, '\n');
+        while (walk_next(&w, &inner, &value))
+            put_entry(out, inner, value, "  ");
+        return;
+    }
+    if (is_list_of_maps(item) && walk_start(&w, item, CBOR_ARRAY)) {
+        buf_append_u8(out, '\n');
+        while (walk_next(&w, &inner, &value)) {
+            buf_printf(out, "%s  - ", indent);
+            put_inline(out, key, value);
+            buf_append_u8(out, '\n');
+        }
+        return;
+    }
+    do
+        buf_append_u8(out, ' ');
+    while (!out->failed && out->size - mark < VALUE_COLUMN);
+    put_inline(out, key, item);
+    buf_append_u8(out, '\n');
+}
+
+int print_status(struct bytes status, struct buf *out)
+{
+    struct bytes key, value;
+    struct walk w;
+
+    if (cbor_check(status, NULL) != CBOR_OK || !walk_start(&w, status, CBOR_MAP))
+        return -EINVAL;
+    while (walk_next(&w, &key, &value))
+        put_entry(out, key, value, "");
+    return w.left > 0 ? -EINVAL : 0;
+}
+
+struct bytes print_status_text(struct bytes status, const char *key)
+{
+    struct bytes name, item, text;
+    struct walk w;
+
+    if (!walk_start(&w, status, CBOR_MAP))
+        return (struct bytes){NULL, 0};
+    while (walk_next(&w, &name, &item)) {
+        struct cbor_reader r = cbor_reader_init(item);
+
+        if (bytes_equal(name, (struct bytes){(const uint8_t *)key, strlen(key)}))
+            return cbor_read_text(&r, &text) == CBOR_OK ? text : (struct bytes){NULL, 0};
+    }
+    return (struct bytes){NULL, 0};
+}

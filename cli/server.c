@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "server.h"
+
+#include <errno.h>
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "pg/connect.h"
+
+static int out_of_memory(const char *command)
+{
+    return cli_fail(command, "Not enough memory.");
+}
+
+int cli_connect(struct cli *cli, const char *command, struct pg_conn **ret)
+{
+    const struct connect_options options = {.dsn = cli->settings.dsn, .application_name = "walbus"};
+    struct buf why = BUF_INIT;
+
+    if (cli_given(cli, "dsn") && cli->settings.dsn && connect_dsn_has_password(cli->settings.dsn))
+        (void)fputs(
+            "walbus: warning: a password in --dsn can be read by every user of this machine; "
+            "PGPASSFILE names a file for it.\n",
+            stderr);
+    int rc = connect_open(&options, ret, &why);
+    int status = rc == 0 ? CLI_OK
+                 : rc == -ENOMEM
+                     ? out_of_memory(command)
+                     : cli_unreachable(command, "Cannot reach the server: %s", buf_str(&why));
+    buf_deinit(&why);
+    return status;
+}
+
+void cli_report(const char *command, const char *finding, const char *mend)
+{
+    struct buf line = BUF_INIT;
+
+    (void)cli_fail(command, "%s", finding);
+    buf_append_str(&line, "  mend: ");
+    text_put_visible(&line, (struct bytes){(const uint8_t *)mend, strlen(mend)});
+    (void)fprintf(stderr, "%s\n", buf_str(&line));
+    buf_deinit(&line);
+}
+
+int cli_server_error(const char *command, const char *what, const struct pg_conn *conn,
+                     const struct pg_result *result)
+{
+    struct buf why = BUF_INIT;
+    bool lost = PQstatus(conn) != CONNECTION_OK;
+
+    pg_put_error(&why, conn, result);
+    if (lost)
+        (void)cli_unreachable(command, "%s: the connection was lost: %s", what, buf_str(&why));
+    else
+        (void)cli_fail(command, "%s: %s", what, buf_str(&why));
+    buf_deinit(&why);
+    return lost ? CLI_UNREACHABLE : CLI_FAILED;
+}
+
+static int report_all(const char *command, struct precondition_finding *findings, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        cli_report(command, buf_str(&findings[i].text), buf_str(&findings[i].mend));
+    precondition_findings_deinit(findings, n);
+    return n > 0 ? CLI_FAILED : CLI_OK;
+}
+
+static int read_facts(const char *command, struct pg_conn *conn, const char *sql,
+                      struct server_facts *ret)
+{
+    PGresult *result = PQexec(conn, sql);
+    int status = CLI_OK;
+
+    if (PQresultStatus(result) != PGRES_TUPLES_OK)
+        status = cli_server_error(command, "Cannot look at the server", conn, result);
+    else if (precondition_read(conn, result, ret) < 0)
+        status = cli_fail(command, "The server's answer about its own state was not understood.");
+    PQclear(result);
+    return status;
+}
+
+int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
+              enum precondition_asker asker, struct server_facts *ret_facts)
+{
+    struct precondition_finding findings[PRECONDITION_MAX];
+    const char *slot = cli->settings.slot, *publication = cli->settings.publication;
+    struct server_facts facts;
+    struct buf sql = BUF_INIT;
+
+    int status = report_all(command, findings, precondition_check_connection(conn, findings));
+    if (status != CLI_OK)
+        return status;
+    if (precondition_query(conn, slot, publication, &sql) < 0)
+        status = out_of_memory(command);
+    else
+        status = read_facts(command, conn, buf_str(&sql), &facts);
+    buf_deinit(&sql);
+    if (status != CLI_OK)
+        return status;
+    status = report_all(command, findings,
+                        precondition_check(&facts, slot, publication, asker, findings));
+    if (status == CLI_OK)
+        *ret_facts = facts;
+    return status;
+}

@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "cli.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "client/subscriber.h"
+#include "output.h"
+#include "print.h"
+
+#define COMMAND "tail"
+
+/* One turn of the loop ends after this much, so that signals, the deadline and acknowledgements get
+ * their turn however fast the router sends. */
+#define TURN_EVENTS 1024
+#define TURN_BYTES  ((size_t)256 * 1024)
+
+/** How long the last acknowledgement may take to leave. */
+#define FAREWELL_NS UINT64_C(1000000000)
+
+/** What the command line says. */
+struct tail_options {
+    struct filter filters[FILTERS_MAX];
+    size_t n_filters;
+    struct filter exclusions[FILTERS_MAX];
+    size_t n_exclusions;
+    uint64_t count;      /* 0: without end */
+    uint64_t timeout_us; /* 0: none */
+    enum print_format format;
+};
+
+static const struct cli_option tail_cli_options[] = {
+    {"exact", "PREFIX", "Also follow the prefix that is exactly this. May be repeated."},
+    {"starts-with", "PREFIX", "Also follow prefixes that begin with this. May be repeated."},
+    {"exclude", "PATTERN", "Leave out prefixes that match this. May be repeated."},
+    {"count", "N", "Acknowledge and exit 0 after N messages."},
+    {"timeout", "SECONDS", "Exit 1 when this passes before --count is reached."},
+    {"output", "FORMAT", "text (default), json, cloudevents or raw."},
+    {NULL, NULL, NULL},
+};
+
+static const char shell_hint[] = "an unquoted > is taken by the shell as a redirection, so write "
+                                 "patterns in quotes, as in 'orders.>'";
+
+static int add_filter(struct filter *list, size_t *n, enum filter_kind kind, const char *text)
+{
+    size_t size = strlen(text);
+
+    if (kind == FILTER_PATTERN && size == 0)
+        return cli_usage(COMMAND, "A pattern is empty; %s. The empty prefix alone is --exact ''.",
+                         shell_hint);
+    if (size > FILTER_TEXT_MAX)
+        return cli_usage(COMMAND, "A filter of %zu bytes is too long; at most %d are allowed.",
+                         size, FILTER_TEXT_MAX);
+    if (*n == FILTERS_MAX)
+        return cli_usage(COMMAND, "There are more than %d filters.", FILTERS_MAX);
+    list[(*n)++] = (struct filter){kind, {(const uint8_t *)text, size}};
+    return CLI_OK;
+}
+
+static int parse_count(const char *value, uint64_t *ret)
+{
+    char *end;
+
+    errno = 0;
+    unsigned long long n = strtoull(value, &end, 10);
+    if (value[0] < '0' || value[0] > '9' || *end || errno || n == 0)
+        return cli_usage(COMMAND, "--count needs a number from 1 on, not '%s'.", value);
+    *ret = n;
+    return CLI_OK;
+}
+
+static int tail_option(void *state, const struct cli_option *option, const char *value)
+{
+    struct tail_options *o = state;
+
+    if (strcmp(option->name, "exact") == 0)
+        return add_filter(o->filters, &o->n_filters, FILTER_EXACT, value);
+    if (strcmp(option->name, "starts-with") == 0)
+        return add_filter(o->filters, &o->n_filters, FILTER_STARTS_WITH, value);
+    if (strcmp(option->name, "exclude") == 0)
+        return add_filter(o->exclusions, &o->n_exclusions, FILTER_PATTERN, value);
+    if (strcmp(option->name, "count") == 0)
+        return parse_count(value, &o->count);
+    if (strcmp(option->name, "timeout") == 0) {
+        if (text_parse_duration(value, "s", &o->timeout_us) < 0 || o->timeout_us == 0)
+            return cli_usage(COMMAND, "--timeout needs a time above 0 in seconds, not '%s'.",
+                             value);
+        return CLI_OK;
+    }
+    if (print_format_parse(value, &o->format) < 0)
+        return cli_usage(COMMAND, "--output is text, json, cloudevents or raw, not '%s'.", value);
+    return CLI_OK;
+}
+
+/** Everything that lives while the command follows. */
+struct tail {
+    const struct tail_options *options;
+    const char *path;
+    struct subscriber *sub;
+    struct print print;
+    struct output output;
+    int signal_fd;
+    uint64_t deadline_ns;
+    uint64_t count;       /* messages printed */
+    struct position last; /* handled, not necessarily written yet */
+    bool moved;           /* `last` is not acknowledged yet */
+    bool ready;           /* SUBSCRIBED has come once */
+    bool done;            /* `status` is what to exit with */
+    int status;
+};
+
+static void finish(struct tail *t, int status)
+{
+    t->done = true;
+    t->status = status;
+}
+
+static void on_notice(void *context, enum subscriber_notice notice, const char *sentence)
+{
+    (void)context;
+    (void)notice;
+    (void)cli_fail(COMMAND, "%s", sentence);
+}
+
+static bool code_is(const struct control_error *e, const char *code)
+{
+    return bytes_equal(e->code, (struct bytes){(const uint8_t *)code, strlen(code)});
+}
+
+static void on_error(struct tail *t, const struct control_error *e)
+{
+    int size = (int)MIN(e->text.size, (size_t)INT_MAX);
+    const char *text = (const char *)e->text.data;
+
+    if (!e->fatal) {
+        (void)cli_fail(COMMAND, "The router: %.*s", size, text);
+    } else if (code_is(e, CONTROL_ERROR_TOO_SLOW)) {
+        (void)cli_fail(COMMAND,
+                       "The router closed the connection: %.*s Going on from now, messages may be "
+                       "missing.",
+                       size, text);
+        subscriber_restart(t->sub, true);
+    } else if (t->ready &&
+               (code_is(e, CONTROL_ERROR_INTERRUPTED) || code_is(e, CONTROL_ERROR_SOURCE) ||
+                code_is(e, CONTROL_ERROR_LIMIT) || code_is(e, CONTROL_ERROR_TIMEOUT))) {
+        (void)cli_fail(COMMAND, "The router closed the connection: %.*s Reconnecting.", size, text);
+        subscriber_restart(t->sub, false);
+    } else {
+        finish(t, cli_fail(COMMAND, "%.*s (%.*s)", size, text, (int)e->code.size,
+                           (const char *)e->code.data));
+    }
+}
+
+static void on_gap(struct tail *t, const struct frame_gap *gap)
+{
+    struct buf sentence = BUF_INIT;
+
+    if (print_gap(&t->print, gap, &t->output.buf))
+        return;
+    print_gap_sentence(gap, &sentence);
+    (void)cli_fail(COMMAND, "%s", buf_str(&sentence));
+    buf_deinit(&sentence);
+}
+
+static void on_event(struct tail *t, const struct subscriber_event *event)
+{
+    switch (event->kind) {
+    case SUBSCRIBER_READY:
+        if (!t->ready)
+            (void)fputs("ready\n", stderr);
+        t->ready = true;
+        return;
+    case SUBSCRIBER_ERROR:
+        on_error(t, &event->error);
+        return;
+    case SUBSCRIBER_MESSAGE:
+        if (print_message(&t->print, &event->message, event->redelivered, &t->output.buf) &&
+            ++t->count == t->options->count)
+            finish(t, CLI_OK);
+        break;
+    case SUBSCRIBER_GAP:
+        on_gap(t, &event->gap);
+        break;
+    default:
+        break;
+    }
+    t->last = subscriber_position(t->sub);
+    t->moved = true;
+}
+
+static void receive(struct tail *t)
+{
+    struct subscriber_event event;
+    int rc = 1;
+
+    for (int n = 0; n < TURN_EVENTS && t->output.buf.size < TURN_BYTES && !t->done; n++) {
+        rc = subscriber_process(t->sub, &event);
+        if (rc <= 0)
+            break;
+        on_event(t, &event);
+    }
+    if (rc < 0)
+        finish(t, cli_fail(COMMAND, "%s.", strerror(-rc)));
+}
+
+static int too_late(const struct tail *t)
+{
+    return cli_fail(COMMAND, "The time is over after %" PRIu64 " messages.", t->count);
+}
+
+/** Writes what was printed and, when all of it is written, acknowledges it. */
+static void write_and_acknowledge(struct tail *t)
+{
+    int rc = output_flush(&t->output, t->signal_fd, t->deadline_ns);
+
+    if (rc < 0) {
+        finish(t, rc == -EPIPE
+                      ? CLI_OK
+                      : cli_fail(COMMAND, "Cannot write to standard output: %s.", strerror(-rc)));
+    } else if (rc == 0 && t->moved) {
+        (void)subscriber_ack(t->sub, t->last, false); /* never beyond what was yielded */
+        t->moved = false;
+    } else if (rc == 1 && t->done && clock_monotonic_ns() >= t->deadline_ns) {
+        finish(t, too_late(t)); /* received in time, but not read in time by who reads our output */
+    }
+    if (subscriber_flush(t->sub) < 0 && !t->done)
+        finish(t, cli_fail(COMMAND, "%s.", strerror(ENOMEM)));
+}
+
+static int wait_timeout(const struct tail *t)
+{
+    int timeout = subscriber_timeout(t->sub);
+    uint64_t now = clock_monotonic_ns();
+
+    if (t->deadline_ns == UINT64_MAX || timeout == 0)
+        return timeout;
+    if (now >= t->deadline_ns)
+        return 0;
+    uint64_t left = (t->deadline_ns - now + 999999) / 1000000;
+    return timeout < 0 || left < (uint64_t)timeout ? (int)MIN(left, (uint64_t)INT_MAX) : timeout;
+}
+
+static void wait_for_something(struct tail *t)
+{
+    struct pollfd fds[] = {
+        {.fd = subscriber_fd(t->sub), .events = subscriber_events(t->sub)},
+        {.fd = t->signal_fd, .events = POLLIN},
+        {.fd = t->output.fd}, /* only whether its reader has gone */
+    };
+
+    if (poll(fds, ARRAY_SIZE(fds), wait_timeout(t)) < 0) {
+        if (errno != EINTR)
+            finish(t, cli_fail(COMMAND, "%s.", strerror(errno)));
+        return;
+    }
+    if (fds[1].revents || fds[2].revents & (POLLERR | POLLHUP))
+        finish(t, CLI_OK);
+    else if (clock_monotonic_ns() >= t->deadline_ns)
+        finish(t, too_late(t));
+}
+
+/** Gives the last acknowledgement time to leave, since closing would drop it. */
+static void say_farewell(struct tail *t)
+{
+    uint64_t until = clock_monotonic_ns() + FAREWELL_NS;
+
+    while (subscriber_flush(t->sub) > 0) {
+        uint64_t now = clock_monotonic_ns();
+        struct pollfd fd = {.fd = subscriber_fd(t->sub), .events = POLLOUT};
+
+        if (now >= until || poll(&fd, 1, (int)((until - now) / 1000000) + 1) < 0)
+            break;
+    }
+}
+
+static int follow(struct tail *t)
+{
+    int rc = subscriber_start(t->sub);
+
+    if (rc < 0)
+        return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s.", t->path,
+                               strerror(-rc));
+    while (!t->done) {
+        receive(t);
+        write_and_acknowledge(t);
+        if (!t->done)
+            wait_for_something(t);
+    }
+    say_farewell(t);
+    if (t->print.skipped > 0)
+        (void)cli_fail(COMMAND, "%" PRIu64 " messages that are no events were skipped.",
+                       t->print.skipped);
+    return t->status;
+}
+
+static int open_signals(void)
+{
+    sigset_t set;
+
+    (void)sigemptyset(&set);
+    (void)sigaddset(&set, SIGINT);
+    (void)sigaddset(&set, SIGTERM);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+        return -errno;
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+/** Terminals that say what they are, and people who have not asked for none (no-color.org). */
+static bool wants_colour(void)
+{
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+
+    return isatty(STDOUT_FILENO) && !(no_color && *no_color) &&
+           !(term && strcmp(term, "dumb") == 0);
+}
+
+static int run_with(struct cli *cli, const struct tail_options *o, struct tail *t)
+{
+    char why[SETTINGS_WHY_SIZE], *path;
+    int rc = settings_client_socket(&cli->settings, &path, why);
+
+    if (rc == -EINVAL)
+        return cli->settings.socket ? cli_usage(COMMAND, "%s", why)
+                                    : cli_unreachable(COMMAND, "%s", why);
+    if (rc < 0)
+        return cli_fail(COMMAND, "%s.", strerror(-rc));
+    struct subscriber_options options = {
+        .socket = path,
+        .client = "walbus tail",
+        .filters = o->filters,
+        .n_filters = o->n_filters,
+        .exclusions = o->exclusions,
+        .n_exclusions = o->n_exclusions,
+        .notice = on_notice,
+    };
+    t->path = path;
+    rc = subscriber_new(&options, &t->sub);
+    int status = rc < 0 ? cli_fail(COMMAND, "%s: %s.", path, strerror(-rc)) : follow(t);
+    t->sub = subscriber_free(t->sub);
+    free(path);
+    return status;
+}
+
+/** `walbus tail orders.> file` reaches us as the pattern "orders.". */
+static void warn_of_redirection(const struct tail_options *o, const struct output *output)
+{
+    for (size_t i = 0; i < o->n_filters && output->is_file; i++) {
+        struct bytes text = o->filters[i].text;
+
+        if (o->filters[i].kind == FILTER_PATTERN && text.data[text.size - 1] == '.')
+            (void)cli_fail(COMMAND, "The pattern '%s' ends with an empty token; %s.",
+                           (const char *)text.data, shell_hint);
+    }
+}
+
+static int tail_run(struct cli *cli, void *state, int argc, char **argv)
+{
+    struct tail_options *o = state;
+    struct tail t = {.options = o, .signal_fd = -1, .deadline_ns = UINT64_MAX};
+
+    for (int i = 0; i < argc; i++) {
+        int status = add_filter(o->filters, &o->n_filters, FILTER_PATTERN, argv[i]);
+        if (status != CLI_OK)
+            return status;
+    }
+    if (o->n_filters == 0)
+        (void)add_filter(o->filters, &o->n_filters, FILTER_PATTERN, ">");
+    if (o->timeout_us > 0)
+        t.deadline_ns = clock_monotonic_ns() + o->timeout_us * 1000;
+    t.print = (struct print){.format = o->format, .colour = wants_colour()};
+
+    int rc = output_init(&t.output, STDOUT_FILENO);
+    if (rc < 0)
+        return cli_fail(COMMAND, "Standard output: %s.", strerror(-rc));
+    warn_of_redirection(o, &t.output);
+    t.signal_fd = open_signals();
+    int status = t.signal_fd < 0
+                     ? cli_fail(COMMAND, "Cannot wait for signals: %s.", strerror(-t.signal_fd))
+                     : run_with(cli, o, &t);
+    output_deinit(&t.output);
+    (void)fd_close(t.signal_fd);
+    return status;
+}
+
+const struct cli_command cli_command_tail = {
+    .name = COMMAND,
+    .usage = "[OPTION...] [PATTERN...]",
+    .sentence = "Follow messages from now on; without a pattern all of them.",
+    .details =
+        "A pattern is split at dots: '*' stands for exactly one token, '>' at the end for one or\n"
+        "more. Quote patterns, since the shell would take > as a redirection and * as files.\n"
+        "\n"
+        "Prints the line 'ready' on stderr once nothing more is missed. Only what has been "
+        "written\n"
+        "to standard output is acknowledged. When the router goes away, reconnects and goes on\n"
+        "behind the last message.\n"
+        "\n"
+        "Examples:\n"
+        "  walbus tail\n"
+        "  walbus tail 'orders.>' --exclude 'orders.internal.*'\n"
+        "  walbus tail --starts-with neon-file: --output raw\n"
+        "  walbus tail 'orders.created' --output json --count 1 --timeout 10",
+    .options = tail_cli_options,
+    .option = tail_option,
+    .run = tail_run,
+    .state_size = sizeof(struct tail_options),
+};

@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "walbus/publish.h"
+
+#include <errno.h>
+#include <libpq-fe.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "client/event_content.h"
+#include "codec/subject.h"
+#include "pg/connect.h"
+#include "pg/emit.h"
+
+#define MAX_PREFIX_MAX ((size_t)1024 * 1024)
+#define KNOWN_FLAGS    (WALBUS_NON_TRANSACTIONAL | WALBUS_REQUIRE_TRANSACTION | WALBUS_ALLOW_RESERVED)
+/* Each event takes at least two heads of array elements; more cannot fit whatever they hold. */
+#define EVENTS_MAX (EMIT_STATEMENT_MAX / 8)
+
+struct walbus_publisher {
+    char *source;
+    size_t max_prefix, max_content;
+    enum walbus_result result; /* of the last call */
+    struct buf why;            /* why it failed */
+    char sqlstate[PG_SQLSTATE_SIZE];
+};
+
+/* ---- the publisher ---- */
+
+enum walbus_result walbus_publisher_new(const struct walbus_publisher_options *options,
+                                        struct walbus_publisher **ret)
+{
+    if (!options || !ret || !struct_is_known(options, options->size, sizeof *options) ||
+        !options->source)
+        return WALBUS_BAD_ARGUMENT;
+    struct bytes source = {(const uint8_t *)options->source, strlen(options->source)};
+    if (source.size == 0 || !text_is_utf8(source) || options->max_prefix > MAX_PREFIX_MAX ||
+        options->max_content > WALBUS_LARGEST_CONTENT)
+        return WALBUS_BAD_ARGUMENT;
+
+    struct walbus_publisher *p = calloc(1, sizeof *p);
+    if (!p)
+        return WALBUS_NO_MEMORY;
+    p->source = strdup(options->source);
+    p->max_prefix = options->max_prefix ? options->max_prefix : WALBUS_MAX_PREFIX;
+    p->max_content = options->max_content ? options->max_content : WALBUS_MAX_CONTENT;
+    if (!p->source) {
+        walbus_publisher_free(p);
+        return WALBUS_NO_MEMORY;
+    }
+    *ret = p;
+    return WALBUS_OK;
+}
+
+struct walbus_publisher *walbus_publisher_free(struct walbus_publisher *p)
+{
+    if (p) {
+        buf_deinit(&p->why);
+        free(p->source);
+        free(p);
+    }
+    return NULL;
+}
+
+const char *walbus_publisher_error(const struct walbus_publisher *p)
+{
+    if (p->result == WALBUS_OK)
+        return "";
+    return p->why.size > 0 ? (const char *)p->why.data : walbus_result_text(p->result);
+}
+
+const char *walbus_publisher_sqlstate(const struct walbus_publisher *p)
+{
+    return p->sqlstate;
+}
+
+/** Begins a call: nothing has failed yet. */
+static void begin(struct walbus_publisher *p)
+{
+    p->result = WALBUS_OK;
+    p->sqlstate[0] = '\0';
+    buf_clear(&p->why);
+}
+
+/** Ends a call; the text in `why`, if any, becomes a C string. */
+static enum walbus_result finish(struct walbus_publisher *p, enum walbus_result result)
+{
+    if (p->why.size > 0)
+        (void)buf_str(&p->why);
+    p->result = result;
+    return result;
+}
+
+static enum walbus_result fail(struct walbus_publisher *p, enum walbus_result result,
+                               const char *sentence)
+{
+    buf_append_str(&p->why, sentence);
+    return result;
+}
+
+/* ---- what can be refused before anything is sent ---- */
+
+static enum walbus_result check_flags(struct walbus_publisher *p, unsigned flags)
+{
+    if (flags & ~KNOWN_FLAGS)
+        return fail(p, WALBUS_BAD_ARGUMENT, "A flag is not known.");
+    if ((flags & WALBUS_NON_TRANSACTIONAL) && (flags & WALBUS_REQUIRE_TRANSACTION))
+        return fail(p, WALBUS_BAD_ARGUMENT,
+                    "WALBUS_NON_TRANSACTIONAL and WALBUS_REQUIRE_TRANSACTION exclude each other.");
+    return WALBUS_OK;
+}
+
+static enum walbus_result check_connection(const struct pg_conn *conn, unsigned flags, bool waits)
+{
+    bool pipeline = PQpipelineStatus(conn) != PQ_PIPELINE_OFF;
+
+    if (PQstatus(conn) != CONNECTION_OK)
+        return WALBUS_NOT_CONNECTED;
+    if (pipeline && waits)
+        return WALBUS_PIPELINE;
+    switch (PQtransactionStatus(conn)) {
+    case PQTRANS_IDLE:
+        return flags & WALBUS_REQUIRE_TRANSACTION ? WALBUS_NO_TRANSACTION : WALBUS_OK;
+    case PQTRANS_ACTIVE:
+        /* In pipeline mode this says only that something is under way, which is what it is for. */
+        return pipeline ? WALBUS_OK : WALBUS_BUSY;
+    case PQTRANS_INERROR:
+        return WALBUS_FAILED_TRANSACTION;
+    case PQTRANS_INTRANS:
+        return WALBUS_OK;
+    case PQTRANS_UNKNOWN:
+        break;
+    }
+    return WALBUS_NOT_CONNECTED;
+}
+
+static enum walbus_result check_prefix(struct walbus_publisher *p, const char *prefix,
+                                       unsigned flags)
+{
+    size_t offset = 0;
+
+    if (!prefix)
+        return fail(p, WALBUS_BAD_ARGUMENT, "The prefix is NULL.");
+    struct bytes text = {(const uint8_t *)prefix, strlen(prefix)};
+    enum subject_fault fault =
+        subject_check_publish(text, p->max_prefix, flags & WALBUS_ALLOW_RESERVED, &offset);
+    if (fault == SUBJECT_OK)
+        return WALBUS_OK;
+    buf_append_str(&p->why, "The prefix ");
+    if (fault == SUBJECT_TOO_LONG) {
+        buf_printf(&p->why, "has %zu bytes; it may have %zu.", text.size, p->max_prefix);
+    } else {
+        buf_append_str(&p->why, "\"");
+        text_put_visible(&p->why, text);
+        buf_printf(&p->why, "\" may not be published: %s (byte %zu).", subject_fault_text(fault),
+                   offset);
+    }
+    return WALBUS_BAD_PREFIX;
+}
+
+static enum walbus_result check_content(struct walbus_publisher *p, size_t size)
+{
+    if (size <= p->max_content)
+        return WALBUS_OK;
+    buf_printf(&p->why, "The content has %zu bytes; it may have %zu.", size, p->max_content);
+    return WALBUS_TOO_LARGE;
+}
+
+static enum walbus_result check_call(struct walbus_publisher *p, const struct pg_conn *conn,
+                                     unsigned flags, bool waits)
+{
+    if (!conn)
+        return fail(p, WALBUS_BAD_ARGUMENT, "The connection is NULL.");
+    enum walbus_result result = check_flags(p, flags);
+    return result == WALBUS_OK ? check_connection(conn, flags, waits) : result;
+}
+
+/* ---- from events to a statement ---- */
+
+/** Events on their way, with all memory that the answer will need. */
+struct outgoing {
+    struct emit_batch batch;
+    struct emit_statement statement;
+    struct walbus_receipt *receipts; /* NULL: not asked for */
+    uint64_t *lsns;                  /* NULL: not asked for */
+};
+
+static void outgoing_deinit(struct outgoing *out)
+{
+    emit_batch_deinit(&out->batch);
+    free(out->receipts);
+    free(out->lsns);
+}
+
+static enum walbus_result add_event(struct walbus_publisher *p, struct outgoing *out,
+                                    const struct walbus_event *event, size_t i, unsigned flags,
+                                    int64_t now_us)
+{
+    const struct event_defaults defaults = {p->source, now_us, p->max_content};
+    char id[WALBUS_ID_SIZE];
+
+    if (!struct_is_known(event, event->size, sizeof *event))
+        return fail(p, WALBUS_BAD_ARGUMENT,
+                    "The size of the event is too small, or it has members of a later version.");
+    enum walbus_result result = check_prefix(p, event->prefix, flags);
+    if (result != WALBUS_OK)
+        return result;
+
+    struct bytes prefix = {(const uint8_t *)event->prefix, strlen(event->prefix)};
+    struct buf *content = emit_batch_begin(&out->batch, prefix);
+    size_t before = content->size;
+    result = event_content_put(event, &defaults, content, id, &p->why);
+    if (result == WALBUS_OK)
+        result = check_content(p, content->size - before);
+    if (result != WALBUS_OK)
+        return result;
+    if (out->receipts)
+        memcpy(out->receipts[i].id, id, sizeof id);
+
+    switch (emit_batch_end(&out->batch)) {
+    case 0:
+        return WALBUS_OK;
+    case -ENOMEM:
+        return WALBUS_NO_MEMORY;
+    default:
+        return WALBUS_BATCH_TOO_LARGE;
+    }
+}
+
+static enum walbus_result add_events(struct walbus_publisher *p, struct outgoing *out,
+                                     const struct walbus_event *events, size_t n, unsigned flags)
+{
+    int64_t now_us = clock_realtime_us();
+
+    for (size_t i = 0; i < n; i++) {
+        /* The distance between two is the caller's size, which may be a later version's. */
+        const struct walbus_event *event =
+            (const struct walbus_event *)(const void *)((const char *)events + i * events->size);
+        struct buf why = BUF_INIT;
+        enum walbus_result result =
+            event->size == events->size
+                ? add_event(p, out, event, i, flags, now_us)
+                : fail(p, WALBUS_BAD_ARGUMENT, "Its size differs from the first one's.");
+
+        if (result != WALBUS_OK && n > 1 && p->why.size > 0) {
+            buf_printf(&why, "Event %zu of %zu: ", i + 1, n);
+            buf_append(&why, p->why.data, p->why.size);
+            buf_deinit(&p->why);
+            p->why = why;
+        }
+        if (result != WALBUS_OK)
+            return result;
+    }
+    return WALBUS_OK;
+}
+
+/** Makes everything ready to be sent. `out` is to be deinited whatever the result. */
+static enum walbus_result outgoing_init(struct walbus_publisher *p, struct outgoing *out,
+                                        struct pg_conn *conn, const struct walbus_event *events,
+                                        size_t n, unsigned flags, bool receipts)
+{
+    *out = (struct outgoing){0};
+    emit_batch_init(&out->batch);
+    if (n > EVENTS_MAX)
+        return WALBUS_BATCH_TOO_LARGE;
+    if (receipts) {
+        out->receipts = calloc(n, sizeof *out->receipts);
+        out->lsns = calloc(n, sizeof *out->lsns);
+        if (!out->receipts || !out->lsns)
+            return WALBUS_NO_MEMORY;
+    }
+    enum walbus_result result = add_events(p, out, events, n, flags);
+    if (result != WALBUS_OK)
+        return result;
+    switch (emit_many(&out->statement, PQserverVersion(conn), !(flags & WALBUS_NON_TRANSACTIONAL),
+                      &out->batch)) {
+    case 0:
+        return WALBUS_OK;
+    case -ENOMEM:
+        return WALBUS_NO_MEMORY;
+    default:
+        return WALBUS_BATCH_TOO_LARGE;
+    }
+}
+
+/* ---- the server's answer ---- */
+
+/** What became of a statement; conn is NULL where only its result is known. */
+static enum walbus_result read_result(struct walbus_publisher *p, const struct pg_conn *conn,
+                                      const struct pg_result *result, uint64_t *lsns, size_t n)
+{
+    const char *severity =
+        result ? PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED) : NULL;
+
+    switch (result ? PQresultStatus(result) : PGRES_FATAL_ERROR) {
+    case PGRES_TUPLES_OK:
+        return emit_read(result, lsns, n) == 0 ? WALBUS_OK : WALBUS_BAD_RESULT;
+    case PGRES_PIPELINE_ABORTED:
+        return WALBUS_FAILED_TRANSACTION;
+    case PGRES_FATAL_ERROR:
+        break;
+    default:
+        return WALBUS_BAD_RESULT;
+    }
+    pg_put_error(&p->why, conn, result);
+    (void)strncpy(p->sqlstate, pg_sqlstate(result), PG_SQLSTATE_SIZE - 1);
+
+    bool fatal = severity && strcmp(severity, "ERROR") != 0;
+    if (conn && PQstatus(conn) != CONNECTION_OK)
+        fatal = true;
+    if (fatal || (!conn && p->sqlstate[0] == '\0'))
+        return WALBUS_CONNECTION_LOST;
+    /* libpq's own failure on a connection that is well: it could not send, or not keep the answer.
+     */
+    if (p->sqlstate[0] == '\0')
+        return result ? WALBUS_BAD_RESULT : WALBUS_NO_MEMORY;
+    if (strcmp(p->sqlstate, "42501") == 0)
+        return WALBUS_NOT_PERMITTED;
+    if (strcmp(p->sqlstate, "25P02") == 0)
+        return WALBUS_FAILED_TRANSACTION;
+    return WALBUS_SERVER;
+}
+
+static enum walbus_result execute(struct walbus_publisher *p, struct pg_conn *conn,
+                                  const struct emit_statement *statement, uint64_t *lsns, size_t n)
+{
+    struct pg_result *answer = emit_exec(conn, statement);
+    enum walbus_result result = read_result(p, conn, answer, lsns, n);
+
+    PQclear(answer);
+    return result;
+}
+
+static enum walbus_result send_only(struct walbus_publisher *p, struct pg_conn *conn,
+                                    const struct emit_statement *statement)
+{
+    if (emit_send(conn, statement))
+        return WALBUS_OK;
+    return read_result(p, conn, NULL, NULL, 0);
+}
+
+/* ---- publishing ---- */
+
+enum walbus_result walbus_publish_many(struct walbus_publisher *p, struct pg_conn *conn,
+                                       const struct walbus_event *events, size_t n, unsigned flags,
+                                       struct walbus_receipt *ret)
+{
+    struct outgoing out;
+
+    if (!p)
+        return WALBUS_BAD_ARGUMENT;
+    begin(p);
+    if (!events && n > 0)
+        return finish(p, fail(p, WALBUS_BAD_ARGUMENT, "The events are NULL."));
+    enum walbus_result result = check_call(p, conn, flags, true);
+    if (result != WALBUS_OK || n == 0)
+        return finish(p, result);
+
+    result = outgoing_init(p, &out, conn, events, n, flags, ret != NULL);
+    if (result == WALBUS_OK)
+        result = execute(p, conn, &out.statement, out.lsns, n);
+    for (size_t i = 0; ret && result == WALBUS_OK && i < n; i++) {
+        ret[i] = out.receipts[i];
+        ret[i].lsn = out.lsns[i];
+    }
+    outgoing_deinit(&out);
+    return finish(p, result);
+}
+
+enum walbus_result walbus_publish(struct walbus_publisher *p, struct pg_conn *conn,
+                                  const struct walbus_event *event, unsigned flags,
+                                  struct walbus_receipt *ret)
+{
+    return walbus_publish_many(p, conn, event, 1, flags, ret);
+}
+
+enum walbus_result walbus_publish_send(struct walbus_publisher *p, struct pg_conn *conn,
+                                       const struct walbus_event *events, size_t n, unsigned flags,
+                                       struct walbus_receipt *ids)
+{
+    struct outgoing out;
+
+    if (!p)
+        return WALBUS_BAD_ARGUMENT;
+    begin(p);
+    if (!events || n == 0)
+        return finish(p, fail(p, WALBUS_BAD_ARGUMENT, "There are no events."));
+    enum walbus_result result = check_call(p, conn, flags, false);
+    if (result != WALBUS_OK)
+        return finish(p, result);
+
+    result = outgoing_init(p, &out, conn, events, n, flags, ids != NULL);
+    if (result == WALBUS_OK)
+        result = send_only(p, conn, &out.statement);
+    if (ids && result == WALBUS_OK)
+        memcpy(ids, out.receipts, n * sizeof *ids);
+    outgoing_deinit(&out);
+    return finish(p, result);
+}
+
+/** A raw content as a statement, which borrows both. */
+static enum walbus_result raw_statement(struct walbus_publisher *p, struct pg_conn *conn,
+                                        const char *prefix, const void *content, size_t size,
+                                        unsigned flags, bool waits, struct emit_statement *ret)
+{
+    if (!content && size > 0)
+        return fail(p, WALBUS_BAD_ARGUMENT, "The content is NULL, but its size is not 0.");
+    enum walbus_result result = check_call(p, conn, flags, waits);
+    if (result == WALBUS_OK)
+        result = check_prefix(p, prefix, flags);
+    if (result == WALBUS_OK)
+        result = check_content(p, size);
+    if (result != WALBUS_OK)
+        return result;
+    int rc = emit_one(ret, PQserverVersion(conn), !(flags & WALBUS_NON_TRANSACTIONAL),
+                      (struct bytes){(const uint8_t *)prefix, strlen(prefix)},
+                      (struct bytes){content, size});
+    return rc < 0 ? WALBUS_BATCH_TOO_LARGE : WALBUS_OK;
+}
+
+enum walbus_result walbus_publish_raw(struct walbus_publisher *p, struct pg_conn *conn,
+                                      const char *prefix, const void *content, size_t size,
+                                      unsigned flags, uint64_t *ret_lsn)
+{
+    struct emit_statement statement;
+
+    if (!p)
+        return WALBUS_BAD_ARGUMENT;
+    begin(p);
+    enum walbus_result result =
+        raw_statement(p, conn, prefix, content, size, flags, true, &statement);
+    if (result == WALBUS_OK)
+        result = execute(p, conn, &statement, ret_lsn, 1);
+    return finish(p, result);
+}
+
+enum walbus_result walbus_publish_send_raw(struct walbus_publisher *p, struct pg_conn *conn,
+                                           const char *prefix, const void *content, size_t size,
+                                           unsigned flags)
+{
+    struct emit_statement statement;
+
+    if (!p)
+        return WALBUS_BAD_ARGUMENT;
+    begin(p);
+    enum walbus_result result =
+        raw_statement(p, conn, prefix, content, size, flags, false, &statement);
+    if (result == WALBUS_OK)
+        result = send_only(p, conn, &statement);
+    return finish(p, result);
+}
+
+enum walbus_result walbus_publish_read(struct walbus_publisher *p, const struct pg_result *result,
+                                       uint64_t *ret_lsns, size_t n)
+{
+    if (!p)
+        return WALBUS_BAD_ARGUMENT;
+    begin(p);
+    if (!result || n == 0)
+        return finish(p, fail(p, WALBUS_BAD_ARGUMENT, "There is no result."));
+    return finish(p, read_result(p, NULL, result, ret_lsns, n));
+}

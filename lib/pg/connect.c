@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "pg/connect.h"
+
+#include <errno.h>
+#include <libpq-fe.h>
+#include <string.h>
+
+#include "base/bytes.h"
+
+void connect_params(const struct connect_options *options, struct connect_params *ret)
+{
+    size_t n = 0;
+
+    *ret = (struct connect_params){0};
+#define PUT(k, v)               \
+    do {                        \
+        ret->keywords[n] = (k); \
+        ret->values[n++] = (v); \
+    } while (0)
+    /* Before dbname: may be replaced by the dsn. */
+    if (options->application_name)
+        PUT("fallback_application_name", options->application_name);
+    PUT("connect_timeout", "10");
+    if (options->dsn)
+        PUT("dbname", options->dsn);
+    /* Behind it: replaces what the dsn says. */
+    PUT("client_encoding", options->client_encoding ? options->client_encoding : "UTF8");
+    if (options->replication)
+        PUT("replication", "database");
+#undef PUT
+}
+
+static void drop_notice(void *arg, const PGresult *result)
+{
+    (void)arg;
+    (void)result;
+}
+
+int connect_open(const struct connect_options *options, struct pg_conn **ret, struct buf *why)
+{
+    struct connect_params params;
+
+    connect_params(options, &params);
+    PGconn *conn = PQconnectdbParams(params.keywords, params.values, 1);
+    if (!conn)
+        return -ENOMEM;
+    if (PQstatus(conn) != CONNECTION_OK) {
+        pg_put_message(why, PQerrorMessage(conn));
+        PQfinish(conn);
+        return -ENOTCONN;
+    }
+    (void)PQsetNoticeReceiver(conn, drop_notice, NULL);
+    *ret = conn;
+    return 0;
+}
+
+bool connect_dsn_has_password(const char *dsn)
+{
+    bool found = false;
+    PQconninfoOption *options = PQconninfoParse(dsn, NULL);
+
+    for (PQconninfoOption *o = options; o && o->keyword && !found; o++)
+        found = strcmp(o->keyword, "password") == 0 && o->val && *o->val;
+    PQconninfoFree(options);
+    return found;
+}
+
+void pg_put_message(struct buf *out, const char *message)
+{
+    const char *separator = "";
+
+    if (!message)
+        message = "";
+    message += strspn(message, " \t\r\n");
+    if (!*message)
+        buf_append_str(out, "unknown error");
+    while (*message) {
+        size_t line = strcspn(message, "\r\n");
+
+        buf_append_str(out, separator);
+        buf_append(out, message, line);
+        message += line;
+        message += strspn(message, " \t\r\n");
+        separator = " ";
+    }
+}
+
+void pg_put_error(struct buf *out, const struct pg_conn *conn, const struct pg_result *result)
+{
+    static const int further[] = {PG_DIAG_MESSAGE_DETAIL, PG_DIAG_MESSAGE_HINT};
+    const char *text = result ? PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY) : NULL;
+
+    if (!text) {
+        /* The connection's own trouble, or libpq's: no fields. */
+        text = result ? PQresultErrorMessage(result) : "";
+        pg_put_message(out, *text ? text : PQerrorMessage(conn));
+        return;
+    }
+    pg_put_message(out, text);
+    for (size_t i = 0; i < ARRAY_SIZE(further); i++) {
+        text = PQresultErrorField(result, further[i]);
+        if (text) {
+            buf_append_str(out, i == 0 ? ": " : "; ");
+            pg_put_message(out, text);
+        }
+    }
+}
+
+const char *pg_sqlstate(const struct pg_result *result)
+{
+    const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+
+    return state ? state : "";
+}
+
+static size_t sqlstate_length(const char *p)
+{
+    size_t n = 0;
+
+    while ((p[n] >= '0' && p[n] <= '9') || (p[n] >= 'A' && p[n] <= 'Z'))
+        n++;
+    return n;
+}
+
+bool pg_sqlstate_of_message(const char *message, char out[PG_SQLSTATE_SIZE])
+{
+    /* libpq joins severity and code by a colon and two blanks, code and text by a colon and one. */
+    for (const char *p = strstr(message, ":  "); p; p = strstr(p, ":  ")) {
+        p += 3;
+        if (sqlstate_length(p) == PG_SQLSTATE_SIZE - 1 && p[5] == ':') {
+            memcpy(out, p, PG_SQLSTATE_SIZE - 1);
+            out[PG_SQLSTATE_SIZE - 1] = '\0';
+            return true;
+        }
+    }
+    out[0] = '\0';
+    return false;
+}
+
+static void put_quoted(struct buf *out, char quote, const char *text, bool backslashes)
+{
+    buf_append_u8(out, (uint8_t)quote);
+    for (; *text; text++) {
+        if (*text == quote || (backslashes && *text == '\\'))
+            buf_append_u8(out, (uint8_t)*text);
+        buf_append_u8(out, (uint8_t)*text);
+    }
+    buf_append_u8(out, (uint8_t)quote);
+}
+
+void sql_put_identifier(struct buf *out, const char *name)
+{
+    put_quoted(out, '"', name, false);
+}
+
+void sql_put_literal(struct buf *out, const char *text)
+{
+    bool backslashes = strchr(text, '\\') != NULL;
+
+    if (backslashes)
+        buf_append_str(out, " E"); /* the blank keeps it from joining a word before it */
+    put_quoted(out, '\'', text, backslashes);
+}
+
+void shell_put_word(struct buf *out, const char *word)
+{
+    static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                   "_-./:@%+=,";
+
+    if (*word && word[strspn(word, harmless)] == '\0') {
+        buf_append_str(out, word);
+        return;
+    }
+    buf_append_u8(out, '\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            buf_append_str(out, "'\\''");
+        else
+            buf_append_u8(out, (uint8_t)*word);
+    buf_append_u8(out, '\'');
+}

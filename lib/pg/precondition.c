@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "pg/precondition.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codec/position.h"
+#include "pg/connect.h"
+
+/* ---- facts: one table makes the query and reads its row ---- */
+
+enum fact_kind { FACT_BOOL, FACT_INT, FACT_I64, FACT_IDENTIFIER, FACT_LSN, FACT_TEXT };
+
+struct fact {
+    enum fact_kind kind;
+    size_t offset, size; /* of the member of struct server_facts */
+    const char *sql;
+    int since;          /* the oldest server that knows it; 0: all */
+    const char *before; /* asked of older ones instead */
+};
+
+#define MEMBER(m)     offsetof(struct server_facts, m), sizeof(((struct server_facts *)0)->m)
+#define SETTING(name) "pg_catalog.current_setting('" name "')"
+/* Evaluated only outside recovery, where pg_current_wal_lsn() is an error. */
+#define OUTSIDE_RECOVERY(sql) "CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN " sql " END"
+#define EMIT_SIGNATURE(rest)                                                 \
+    "pg_catalog.has_function_privilege('pg_catalog.pg_logical_emit_message(" \
+    "boolean, pg_catalog.text, pg_catalog.bytea" rest ")', 'EXECUTE')"
+
+static const struct fact fact_table[] = {
+    {FACT_BOOL, MEMBER(in_recovery), "pg_catalog.pg_is_in_recovery()", 0, NULL},
+    {FACT_TEXT, MEMBER(wal_level), SETTING("wal_level"), 0, NULL},
+    {FACT_TEXT, MEMBER(role), "current_user", 0, NULL},
+    {FACT_TEXT, MEMBER(database), "pg_catalog.current_database()", 0, NULL},
+    {FACT_BOOL, MEMBER(may_replicate),
+     "(SELECT r.rolsuper OR r.rolreplication FROM pg_catalog.pg_roles AS r"
+     " WHERE r.rolname = current_user)",
+     0, NULL},
+    {FACT_BOOL, MEMBER(may_emit), EMIT_SIGNATURE(", boolean"), 170000, EMIT_SIGNATURE("")},
+    {FACT_BOOL, MEMBER(may_create),
+     "pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')", 0, NULL},
+    {FACT_BOOL, MEMBER(publication_exists), "p.pubname IS NOT NULL", 0, NULL},
+    {FACT_BOOL, MEMBER(slot_exists), "s.slot_name IS NOT NULL", 0, NULL},
+    {FACT_BOOL, MEMBER(slot_logical), "s.slot_type = 'logical'", 0, NULL},
+    {FACT_TEXT, MEMBER(slot_plugin), "s.plugin", 0, NULL},
+    {FACT_TEXT, MEMBER(slot_database), "s.database", 0, NULL},
+    {FACT_BOOL, MEMBER(slot_two_phase), "s.two_phase", 0, NULL},
+    {FACT_BOOL, MEMBER(slot_failover), "s.failover", 170000, "false"},
+    {FACT_INT, MEMBER(slot_active_pid), "s.active_pid", 0, NULL},
+    {FACT_TEXT, MEMBER(slot_wal_status), "s.wal_status", 0, NULL},
+    {FACT_TEXT, MEMBER(slot_invalidation_reason), "s.invalidation_reason", 170000, "''"},
+    {FACT_LSN, MEMBER(slot_restart_lsn), "s.restart_lsn", 0, NULL},
+    {FACT_LSN, MEMBER(slot_confirmed_flush_lsn), "s.confirmed_flush_lsn", 0, NULL},
+    {FACT_I64, MEMBER(slot_retained_bytes),
+     "coalesce(" OUTSIDE_RECOVERY("pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(),"
+                                  " s.restart_lsn)") ", -1)",
+     0, NULL},
+    {FACT_I64, MEMBER(slot_safe_wal_size), "coalesce(s.safe_wal_size, -1)", 0, NULL},
+    {FACT_LSN, MEMBER(wal_lsn), OUTSIDE_RECOVERY("pg_catalog.pg_current_wal_lsn()"), 0, NULL},
+    {FACT_I64, MEMBER(wal_sender_timeout_ms),
+     "(SELECT t.setting FROM pg_catalog.pg_settings AS t WHERE t.name = 'wal_sender_timeout')", 0,
+     NULL},
+    /* A bigint there, printed with a sign; unsigned everywhere else. */
+    {FACT_IDENTIFIER, MEMBER(system_identifier),
+     "(SELECT c.system_identifier FROM pg_catalog.pg_control_system() AS c)", 0, NULL},
+};
+
+/** The column behind the facts: which process answers. */
+#define BACKEND_PID_COLUMN ((int)ARRAY_SIZE(fact_table))
+
+int precondition_query(struct pg_conn *conn, const char *slot, const char *publication,
+                       struct buf *sql)
+{
+    int version = PQserverVersion(conn);
+
+    buf_append_str(sql, "SELECT ");
+    for (size_t i = 0; i < ARRAY_SIZE(fact_table); i++) {
+        const struct fact *f = &fact_table[i];
+
+        buf_append_str(sql, version >= f->since ? f->sql : f->before);
+        buf_append_str(sql, ", ");
+    }
+    buf_append_str(sql, "pg_catalog.pg_backend_pid() FROM (SELECT 1) AS one"
+                        " LEFT JOIN pg_catalog.pg_replication_slots AS s ON s.slot_name = ");
+    sql_put_literal(sql, slot);
+    buf_append_str(sql, " LEFT JOIN pg_catalog.pg_publication AS p ON p.pubname = ");
+    sql_put_literal(sql, publication);
+    return sql->failed ? -ENOMEM : 0;
+}
+
+static int read_number(const char *text, int64_t min, int64_t max, int64_t *ret)
+{
+    char *end;
+
+    errno = 0;
+    int64_t v = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || v < min || v > max)
+        return -EBADMSG;
+    *ret = v;
+    return 0;
+}
+
+/** Reads one column; SQL's NULL leaves the member at zero. */
+static int read_fact(const struct fact *f, const char *text, void *member)
+{
+    int64_t number = 0;
+
+    switch (f->kind) {
+    case FACT_BOOL:
+        if (strcmp(text, "t") != 0 && strcmp(text, "f") != 0)
+            return -EBADMSG;
+        *(bool *)member = *text == 't';
+        return 0;
+    case FACT_INT:
+        if (read_number(text, INT32_MIN, INT32_MAX, &number) < 0)
+            return -EBADMSG;
+        *(int *)member = (int)number;
+        return 0;
+    case FACT_I64:
+        return read_number(text, INT64_MIN, INT64_MAX, member);
+    case FACT_IDENTIFIER:
+        if (read_number(text, INT64_MIN, INT64_MAX, &number) < 0)
+            return -EBADMSG;
+        *(uint64_t *)member = (uint64_t)number;
+        return 0;
+    case FACT_LSN:
+        return lsn_parse(text, member) < 0 ? -EBADMSG : 0;
+    case FACT_TEXT:
+        if (strlen(text) >= f->size)
+            return -EBADMSG;
+        memcpy(member, text, strlen(text) + 1);
+        return 0;
+    }
+    return -EBADMSG;
+}
+
+int precondition_read(struct pg_conn *conn, const struct pg_result *result,
+                      struct server_facts *ret)
+{
+    struct server_facts facts = {.version_num = PQserverVersion(conn)};
+    int64_t pid;
+
+    if (PQresultStatus(result) != PGRES_TUPLES_OK || PQntuples(result) != 1 ||
+        PQnfields(result) != BACKEND_PID_COLUMN + 1)
+        return -EBADMSG;
+    for (int i = 0; i < BACKEND_PID_COLUMN; i++) {
+        const struct fact *f = &fact_table[i];
+
+        if (PQgetisnull(result, 0, i))
+            continue;
+        int rc = read_fact(f, PQgetvalue(result, 0, i), (char *)&facts + f->offset);
+        if (rc < 0)
+            return rc;
+    }
+    if (read_number(PQgetvalue(result, 0, BACKEND_PID_COLUMN), 0, INT32_MAX, &pid) < 0)
+        return -EBADMSG;
+    facts.pooler = pid != PQbackendPID(conn);
+    *ret = facts;
+    return 0;
+}
+
+/* ---- the table ---- */
+
+struct question {
+    const struct server_facts *facts;
+    const char *slot;
+    const char *publication;
+};
+
+static bool too_old(const struct server_facts *f)
+{
+    return f->version_num < PRECONDITION_OLDEST_SERVER;
+}
+
+static bool through_pooler(const struct server_facts *f)
+{
+    return f->pooler;
+}
+
+static bool in_recovery(const struct server_facts *f)
+{
+    return f->in_recovery;
+}
+
+static bool wal_level_low(const struct server_facts *f)
+{
+    return strcmp(f->wal_level, "logical") != 0;
+}
+
+static bool may_not_replicate(const struct server_facts *f)
+{
+    return !f->may_replicate;
+}
+
+static bool may_not_emit(const struct server_facts *f)
+{
+    return !f->may_emit;
+}
+
+static bool may_not_create(const struct server_facts *f)
+{
+    return !f->publication_exists && !f->may_create;
+}
+
+static bool other_database(const struct server_facts *f)
+{
+    return f->slot_exists && f->slot_logical && strcmp(f->slot_database, f->database) != 0;
+}
+
+static bool slot_physical(const struct server_facts *f)
+{
+    return f->slot_exists && !f->slot_logical;
+}
+
+static bool other_plugin(const struct server_facts *f)
+{
+    return f->slot_exists && f->slot_logical && strcmp(f->slot_plugin, "pgoutput") != 0;
+}
+
+/** From 18 on two_phase of a slot can be switched off. */
+static bool two_phase_for_good(const struct server_facts *f)
+{
+    return f->slot_two_phase && f->version_num < 180000;
+}
+
+static bool two_phase_alterable(const struct server_facts *f)
+{
+    return f->slot_two_phase && f->version_num >= 180000;
+}
+
+static bool publication_missing(const struct server_facts *f)
+{
+    return !f->publication_exists;
+}
+
+static bool slot_missing(const struct server_facts *f)
+{
+    return !f->slot_exists;
+}
+
+static bool slot_invalidated(const struct server_facts *f)
+{
+    return f->slot_exists && strcmp(f->slot_wal_status, "lost") == 0;
+}
+
+static bool slot_in_use(const struct server_facts *f)
+{
+    return f->slot_active_pid != 0;
+}
+
+enum {
+    ROUTER = PRECONDITION_FOR_ROUTER,
+    SETUP = PRECONDITION_FOR_SETUP,
+    TEARDOWN = PRECONDITION_FOR_TEARDOWN,
+};
+
+/* In text and mend, {word} is a fact, {word|identifier}, {word|literal}, {word|shell} the same
+ * quoted. */
+#define SETUP_COMMAND "walbus setup --slot {slot|shell} --publication {publication|shell}"
+#define DROP_SLOT     "SELECT pg_catalog.pg_drop_replication_slot({slot|literal});"
+
+struct row {
+    const char *id;
+    enum precondition_class klass;
+    unsigned askers;
+    bool (*found)(const struct server_facts *f);
+    const char *text;
+    const char *mend;
+};
+
+static const struct row rows[] = {
+    {"version", PRECONDITION_REFUSE, ROUTER | SETUP, too_old,
+     "The server is PostgreSQL {version}; logical messages are read from PostgreSQL 14 on.",
+     "upgrade the server to PostgreSQL 14 or newer"},
+    {"pooler", PRECONDITION_REFUSE, ROUTER | SETUP, through_pooler,
+     "The connection goes through a pooler: another server process answers than the one that the "
+     "connection was told of.",
+     "in the dsn, name host and port of PostgreSQL itself, not of the pooler"},
+    {"recovery", PRECONDITION_REFUSE, ROUTER | SETUP | TEARDOWN, in_recovery,
+     "The server is in recovery: it is a standby, or is being restored.",
+     "in the dsn, name the primary; of several hosts target_session_attrs=read-write finds it"},
+    {"wal-level", PRECONDITION_REFUSE, ROUTER | SETUP, wal_level_low,
+     "wal_level is {wal_level}; it must be logical.",
+     "ALTER SYSTEM SET wal_level = logical; then restart the server"},
+    {"replication-right", PRECONDITION_REFUSE, ROUTER | SETUP | TEARDOWN, may_not_replicate,
+     "The role \"{role}\" may not replicate: it is neither superuser nor has it REPLICATION.",
+     "ALTER ROLE {role|identifier} REPLICATION;"},
+    {"emit-right", PRECONDITION_REFUSE, ROUTER | SETUP, may_not_emit,
+     "The role \"{role}\" may not execute pg_logical_emit_message, which the heartbeat needs.",
+     "GRANT EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message({signature}) TO "
+     "{role|identifier};"},
+    {"create-right", PRECONDITION_REFUSE, SETUP, may_not_create,
+     "The role \"{role}\" may not create a publication in the database \"{database}\".",
+     "GRANT CREATE ON DATABASE {database|identifier} TO {role|identifier};"},
+    {"database", PRECONDITION_REFUSE, ROUTER | SETUP | TEARDOWN, other_database,
+     "The slot \"{slot}\" belongs to the database \"{slot_database}\", but the connection is to "
+     "\"{database}\".",
+     "in the dsn, name that database (dbname={slot_database}); or choose another slot with --slot"},
+    {"plugin", PRECONDITION_REFUSE, ROUTER | SETUP | TEARDOWN, slot_physical,
+     "The slot \"{slot}\" is a physical one; it must be logical, with the plugin pgoutput.",
+     "choose another name with --slot; or, if nobody needs that slot: " DROP_SLOT},
+    {"plugin", PRECONDITION_REFUSE, ROUTER | SETUP | TEARDOWN, other_plugin,
+     "The slot \"{slot}\" has the plugin {plugin}; it must be pgoutput.",
+     "choose another name with --slot; or, if nobody needs that slot: " DROP_SLOT},
+    {"two-phase", PRECONDITION_REFUSE, ROUTER | SETUP, two_phase_for_good,
+     "The slot \"{slot}\" was made with two_phase, which must be off.",
+     DROP_SLOT " then " SETUP_COMMAND " (what the slot still held is lost)"},
+    {"two-phase", PRECONDITION_REFUSE, ROUTER | SETUP, two_phase_alterable,
+     "The slot \"{slot}\" has two_phase on, which must be off.",
+     "over a connection with replication=database: "
+     "ALTER_REPLICATION_SLOT {slot|identifier} (TWO_PHASE false);"},
+    {"publication", PRECONDITION_REFUSE, ROUTER, publication_missing,
+     "There is no publication \"{publication}\" in the database \"{database}\".", SETUP_COMMAND},
+    {"slot-missing", PRECONDITION_DECIDE, ROUTER, slot_missing,
+     "There is no replication slot \"{slot}\".",
+     SETUP_COMMAND
+     "; if the router has read a slot of this name before, then walbusd --accept-gap"},
+    {"slot-invalidated", PRECONDITION_DECIDE, ROUTER | SETUP, slot_invalidated,
+     "The server has invalidated the slot \"{slot}\"{reason}: what it still held is lost.",
+     DROP_SLOT " then " SETUP_COMMAND "; then walbusd --accept-gap"},
+    {"slot-in-use", PRECONDITION_WAIT, ROUTER, slot_in_use,
+     "The slot \"{slot}\" is in use by the server process {pid}.",
+     "stop the program that reads it; or: SELECT pg_catalog.pg_terminate_backend({pid});"},
+};
+
+_Static_assert(ARRAY_SIZE(rows) <= PRECONDITION_MAX, "all rows can be found at once");
+
+/** The value of a word between braces; numbers are written to `scratch`. */
+static const char *word_value(const struct question *q, struct bytes word, char scratch[96])
+{
+    const struct server_facts *f = q->facts;
+    const struct {
+        const char *name;
+        const char *value;
+    } texts[] = {
+        {"slot", q->slot},
+        {"publication", q->publication},
+        {"role", f->role},
+        {"database", f->database},
+        {"wal_level", f->wal_level},
+        {"slot_database", f->slot_database},
+        {"plugin", f->slot_plugin},
+        {"signature",
+         f->version_num >= 170000 ? "boolean, text, bytea, boolean" : "boolean, text, bytea"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        if (strlen(texts[i].name) == word.size && memcmp(texts[i].name, word.data, word.size) == 0)
+            return texts[i].value;
+
+    scratch[0] = '\0';
+    switch (word.data[0]) {
+    case 'v': /* version */
+        if (f->version_num >= 100000)
+            (void)snprintf(scratch, 96, "%d.%d", f->version_num / 10000, f->version_num % 10000);
+        else
+            (void)snprintf(scratch, 96, "%d.%d.%d", f->version_num / 10000,
+                           f->version_num / 100 % 100, f->version_num % 100);
+        break;
+    case 'p': /* pid */
+        (void)snprintf(scratch, 96, "%d", f->slot_active_pid);
+        break;
+    case 'r': /* reason */
+        if (f->slot_invalidation_reason[0])
+            (void)snprintf(scratch, 96, " (%s)", f->slot_invalidation_reason);
+        break;
+    default:
+        assert(!"a word of the table that nobody knows");
+    }
+    return scratch;
+}
+
+static void put_template(struct buf *out, const char *template, const struct question *q)
+{
+    char scratch[96];
+
+    for (;;) {
+        size_t plain = strcspn(template, "{");
+
+        buf_append(out, template, plain);
+        template += plain;
+        if (!*template)
+            return;
+        const char *word = template + 1;
+        size_t size = strcspn(word, "|}");
+        const char *value = word_value(q, (struct bytes){(const uint8_t *)word, size}, scratch);
+        const char *quoting = word + size;
+
+        if (*quoting == '}')
+            buf_append_str(out, value);
+        else if (quoting[1] == 'i')
+            sql_put_identifier(out, value);
+        else if (quoting[1] == 'l')
+            sql_put_literal(out, value);
+        else
+            shell_put_word(out, value);
+        template = strchr(quoting, '}') + 1;
+    }
+}
+
+static void put_finding(struct precondition_finding *out, const struct row *row,
+                        const struct question *q)
+{
+    *out = (struct precondition_finding){.id = row->id, .klass = row->klass};
+    put_template(&out->text, row->text, q);
+    put_template(&out->mend, row->mend, q);
+}
+
+size_t precondition_check_connection(struct pg_conn *conn,
+                                     struct precondition_finding out[PRECONDITION_MAX])
+{
+    struct server_facts facts = {.version_num = PQserverVersion(conn)};
+    struct question q = {&facts, "", ""};
+
+    if (!too_old(&facts))
+        return 0;
+    put_finding(&out[0], &rows[0], &q);
+    return 1;
+}
+
+size_t precondition_check(const struct server_facts *facts, const char *slot,
+                          const char *publication, enum precondition_asker asker,
+                          struct precondition_finding out[PRECONDITION_MAX])
+{
+    struct question q = {facts, slot, publication};
+    size_t n = 0;
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if ((rows[i].askers & (unsigned)asker) && rows[i].found(facts))
+            put_finding(&out[n++], &rows[i], &q);
+    return n;
+}
+
+static const struct row *row_of(const char *id)
+{
+    size_t i = 0;
+
+    while (strcmp(rows[i].id, id) != 0)
+        i++;
+    return &rows[i];
+}
+
+size_t precondition_explain_connect(const char *sqlstate, const char *message, const char *role,
+                                    struct precondition_finding out[PRECONDITION_MAX])
+{
+    /* InitPostgres in postinit.c, up to 15 and from 16 on. */
+    static const char *const no_right[] = {
+        "must be superuser or replication role to start walsender",
+        "permission denied to start WAL sender"};
+    struct server_facts facts = {0};
+    struct question q = {&facts, "", ""};
+
+    if (!sqlstate || !*sqlstate || strcmp(sqlstate, "42501") == 0)
+        for (size_t i = 0; i < ARRAY_SIZE(no_right); i++)
+            if (strstr(message, no_right[i])) {
+                (void)snprintf(facts.role, sizeof facts.role, "%s", role ? role : "ROLE");
+                put_finding(&out[0], row_of("replication-right"), &q);
+                return 1;
+            }
+    /* PgBouncer's words for a startup parameter that it does not know. */
+    if (strstr(message, "unsupported startup parameter")) {
+        out[0] = (struct precondition_finding){.id = "pooler", .klass = PRECONDITION_REFUSE};
+        buf_append_str(&out[0].text,
+                       "The connection goes through a pooler, which does not take replication.");
+        put_template(&out[0].mend, row_of("pooler")->mend, &q);
+        return 1;
+    }
+    return 0;
+}
+
+void precondition_findings_deinit(struct precondition_finding *findings, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        buf_deinit(&findings[i].text);
+        buf_deinit(&findings[i].mend);
+    }
+}

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: PostgreSQL
+"""A subscriber that knows the protocol from its description, and checks what every subscriber is promised.
+
+Run as a program it is a subscriber in a process of its own, which a test can stop with SIGSTOP:
+    python3 -m harness.subscriber SOCKET [KIND:TEXT …]
+prints `ready`, and at the connection's end one JSON line of what it saw.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from typing import NamedTuple
+
+from . import cbor, places
+from .waiting import Deadline
+
+HELLO, WELCOME, SUBSCRIBE, SUBSCRIBED, ACK, ACKED, REQUEST, REPLY, ERROR = range(1, 10)
+BEGIN, MESSAGE, COMMIT, PROGRESS, GAP = range(0x10, 0x15)
+FLAG_IGNORABLE = 0x80
+FLAG_TRANSACTIONAL = 0x01
+FLAG_INCOMPLETE = 0x01
+INDEX_END = 0xFFFFFFFF
+
+HEADER = struct.Struct(">IBBH")
+POSITION = struct.Struct(">IQI")
+KINDS = {"pattern": 0, "exact": 1, "starts-with": 2}
+
+
+class Position(NamedTuple):
+    timeline: int
+    lsn: int
+    index: int
+
+    def __str__(self):
+        return f"{self.timeline}:{self.lsn >> 32:X}/{self.lsn & 0xFFFFFFFF:X}:{self.index}"
+
+
+class Begin(NamedTuple):
+    timeline: int
+    commit_lsn: int
+    commit_time: int
+    xid: int
+
+
+class Message(NamedTuple):
+    position: Position
+    lsn: int
+    xid: int
+    commit_time: int
+    received_time: int
+    prefix: bytes
+    content: bytes
+    transactional: bool
+
+    def __repr__(self):
+        content = self.content if len(self.content) <= 60 else self.content[:60] + b"..."
+        return f"<{self.position} {self.prefix!r} {content!r}{'' if self.transactional else ' non-transactional'}>"
+
+
+class Commit(NamedTuple):
+    begin: Begin
+    end_lsn: int
+    messages: int
+    incomplete: bool
+
+
+class Progress(NamedTuple):
+    position: Position
+
+
+class Gap(NamedTuple):
+    start: Position
+    end: Position
+    messages: int
+    bytes: int
+    reason: str
+
+
+class RouterError(Exception):
+    """An ERROR frame from the router."""
+
+    def __init__(self, body):
+        super().__init__(f"{body['code']}: {body['text']}")
+        self.code = body["code"]
+        self.text = body["text"]
+        self.fatal = body["fatal"]
+        self.id = body.get("id")
+
+
+class Closed(Exception):
+    """The router closed the connection."""
+
+
+def _decode(kind, flags, body):
+    """A frame's body as a value; every length is checked."""
+    if kind == MESSAGE:
+        lsn, xid, commit_time, received, size = struct.unpack_from(">QIqqI", body, 16)
+        assert 48 + size <= len(body), "the prefix is longer than the frame"
+        return Message(Position(*POSITION.unpack_from(body)), lsn, xid, commit_time, received,
+                       body[48:48 + size], body[48 + size:], bool(flags & FLAG_TRANSACTIONAL))
+    if kind == BEGIN:
+        assert len(body) == 24
+        return Begin(*struct.unpack(">IQqI", body))
+    if kind == COMMIT:
+        assert len(body) == 36
+        fields = struct.unpack(">IQqIQI", body)
+        return Commit(Begin(*fields[:4]), fields[4], fields[5], bool(flags & FLAG_INCOMPLETE))
+    if kind == PROGRESS:
+        assert len(body) == 16
+        return Progress(Position(*POSITION.unpack(body)))
+    if kind == GAP:
+        return Gap(Position(*POSITION.unpack_from(body)), Position(*POSITION.unpack_from(body, 16)),
+                   *struct.unpack_from(">QQ", body, 32), str(body[48:], "utf-8"))
+    if kind == ERROR:
+        raise RouterError(cbor.loads(body))
+    return cbor.loads(body)
+
+
+class Connection:
+    """Frames over the socket, nothing more."""
+
+    def __init__(self, path, seconds=10):
+        deadline = Deadline(seconds, f"connecting to {path}")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(deadline.left())
+        self.buffer = bytearray()
+        self.at = 0
+        self.eof = False
+        try:
+            self.socket.connect(path)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def send_bytes(self, data):
+        self.socket.settimeout(10)
+        self.socket.sendall(data)
+
+    def send(self, kind, body=b"", flags=0):
+        if not isinstance(body, (bytes, bytearray)):
+            body = cbor.dumps(body)
+        self.send_bytes(HEADER.pack(len(body), kind, flags, 0) + body)
+
+    def _has(self, n):
+        return len(self.buffer) - self.at >= n
+
+    def _fill(self, n, deadline):
+        """Reads until n bytes are there; Closed at the end of the stream."""
+        if self.at > 1 << 20:
+            del self.buffer[:self.at]
+            self.at = 0
+        while not self._has(n):
+            self.socket.settimeout(deadline.left())
+            try:
+                piece = self.socket.recv(min(1 << 20, max(1 << 16, n - len(self.buffer) + self.at)))
+            except socket.timeout:
+                deadline.left()
+                continue
+            except ConnectionResetError:
+                piece = b""
+            if not piece:
+                self.eof = True
+                raise Closed(f"the router closed the connection with {len(self.buffer) - self.at} bytes of a frame")
+            self.buffer += piece
+
+    def pending(self):
+        """Whether something has arrived that was not read yet."""
+        return len(self.buffer) > self.at or bool(select.select([self.socket], [], [], 0)[0])
+
+    def receive_raw(self, deadline):
+        """(type, flags, body) of the next frame."""
+        self._fill(HEADER.size, deadline)
+        size, kind, flags, zero = HEADER.unpack_from(self.buffer, self.at)
+        assert zero == 0, "the header's last two bytes are not zero"
+        self._fill(HEADER.size + size, deadline)
+        start = self.at + HEADER.size
+        body = bytes(memoryview(self.buffer)[start:start + size])
+        self.at = start + size
+        return kind, flags, body
+
+    def receive(self, deadline):
+        """(type, value) of the next frame that is not to be ignored."""
+        while True:
+            kind, flags, body = self.receive_raw(deadline)
+            if HELLO <= kind <= ERROR or BEGIN <= kind <= GAP:
+                return kind, _decode(kind, flags, body)
+            assert flags & FLAG_IGNORABLE, f"frame type {kind:#x}, not flagged ignorable"
+
+    def expect(self, wanted, deadline):
+        kind, value = self.receive(deadline)
+        assert kind == wanted, f"frame type {kind:#x} instead of {wanted:#x}: {value!r}"
+        return value
+
+    def hello(self, seconds=10):
+        self.send(HELLO, {"min": 1, "max": 1, "layout": 1, "client": "walbus tests"})
+        welcome = self.expect(WELCOME, Deadline(seconds, "WELCOME"))
+        assert welcome["version"] == 1 and welcome["layout"] == 1
+        return welcome
+
+    def request(self, what, args=None, seconds=10, number=7):
+        body = {"id": number, "what": what}
+        if args is not None:
+            body["args"] = args
+        self.send(REQUEST, body)
+        reply = self.expect(REPLY, Deadline(seconds, f"the reply to {what}"))
+        assert reply["id"] == number
+        return reply["result"]
+
+    def closed_by_router(self, seconds=10):
+        """Reads to the end of the stream; the ERROR's code on the way there, or None."""
+        deadline = Deadline(seconds, "the router closes the connection")
+        code = None
+        try:
+            while True:
+                try:
+                    self.receive(deadline)
+                except RouterError as e:
+                    code = e.code
+        except Closed:
+            return code
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def request(path, what, args=None, seconds=10):
+    """One control request over a connection of its own."""
+    with Connection(path, seconds) as conn:
+        conn.hello(seconds)
+        try:
+            return conn.request(what, args, seconds)
+        except Closed as e:
+            raise ConnectionError(str(e)) from None
+
+
+class Checks:
+    """What holds for every subscriber's stream, whatever its filters."""
+
+    def __init__(self, everything):
+        self.everything = everything
+        self.last = Position(0, 0, 0)
+        self.begin = None
+        self.in_transaction = 0
+        self.received_time = 0
+
+    def _rise(self, position):
+        assert position > self.last, f"position {position} does not rise from {self.last}"
+        self.last = position
+
+    def __call__(self, frame):
+        if isinstance(frame, Begin):
+            assert self.begin is None, f"BEGIN inside a transaction: {frame}"
+            assert Position(frame.timeline, frame.commit_lsn, 1) > self.last
+            self.begin = frame
+            self.in_transaction = 0
+        elif isinstance(frame, Message):
+            self._rise(frame.position)
+            assert frame.received_time >= self.received_time, "the received time fell"
+            self.received_time = frame.received_time
+            if frame.transactional:
+                assert self.begin is not None, f"outside BEGIN and COMMIT: {frame}"
+                assert (frame.position.timeline, frame.position.lsn) == self.begin[:2], frame
+                assert frame.position.index >= 1, frame
+                assert (frame.xid, frame.commit_time) == (self.begin.xid, self.begin.commit_time), frame
+                assert frame.lsn <= self.begin.commit_lsn, frame
+                self.in_transaction += 1
+                if self.everything:
+                    assert frame.position.index == self.in_transaction, f"an index is missing before {frame}"
+            else:
+                assert self.begin is None, f"inside BEGIN and COMMIT: {frame}"
+                assert frame.position.index == 0 and frame.position.lsn == frame.lsn, frame
+                assert (frame.xid, frame.commit_time) == (0, 0), frame
+        elif isinstance(frame, Commit):
+            assert self.begin is not None and frame.begin == self.begin, f"COMMIT without its BEGIN: {frame}"
+            assert not frame.incomplete, frame
+            assert frame.end_lsn > frame.begin.commit_lsn, frame
+            assert self.in_transaction >= 1, "a transaction of which nothing matched"
+            if self.everything:
+                assert frame.messages == self.in_transaction, frame
+            else:
+                assert frame.messages >= self.in_transaction, frame
+            self._rise(Position(frame.begin.timeline, frame.begin.commit_lsn, INDEX_END))
+            self.begin = None
+        elif isinstance(frame, Progress):
+            assert self.begin is None, "PROGRESS inside a transaction"
+            assert frame.position >= self.last, f"progress {frame.position} is behind {self.last}"
+            self.last = frame.position
+
+
+def parse_filters(filters):
+    """'orders.>' is a pattern; ('exact', b'…') and ('starts-with', b'…') are the other kinds."""
+    result = []
+    for f in filters:
+        kind, text = f if isinstance(f, tuple) else ("pattern", f)
+        result.append([KINDS[kind], text.encode() if isinstance(text, str) else text])
+    return result
+
+
+class Subscriber:
+    def __init__(self, path, filters=(), exclude=(), start=None, seconds=20, extra=None):
+        self.filters = parse_filters(filters or [">"])
+        self.connection = Connection(path, seconds)
+        try:
+            self.welcome = self.connection.hello(seconds)
+            body = {"filters": self.filters}
+            if exclude:
+                body["exclude"] = parse_filters(exclude)
+            if start is not None:
+                body["start"] = start
+            body.update(extra or {})
+            self.connection.send(SUBSCRIBE, body)
+            self.subscribed = self.connection.expect(SUBSCRIBED, Deadline(seconds, "SUBSCRIBED"))
+        except BaseException:
+            self.connection.close()
+            raise
+        self.checks = Checks(self.filters == [[0, b">"]] and not exclude)
+        self.messages = []
+        self.commits = []
+        self.begins = []
+        self.gaps = []
+        self.progress = None
+
+    def next(self, deadline):
+        """The next frame, checked and remembered."""
+        _, frame = self.connection.receive(deadline)
+        self.checks(frame)
+        if isinstance(frame, Message):
+            self.messages.append(frame)
+        elif isinstance(frame, Begin):
+            self.begins.append(frame)
+        elif isinstance(frame, Commit):
+            self.commits.append(frame)
+        elif isinstance(frame, Gap):
+            self.gaps.append(frame)
+        elif isinstance(frame, Progress):
+            self.progress = frame.position
+        return frame
+
+    def collect(self, count, seconds=20):
+        """The next `count` messages, and their COMMIT if the last one is transactional."""
+        first = len(self.messages)
+        deadline = Deadline(seconds, f"{count} messages")
+        try:
+            while len(self.messages) - first < count or self.checks.begin is not None:
+                self.next(deadline)
+        except TimeoutError as e:
+            raise TimeoutError(f"{e}; {len(self.messages) - first} came: {self.messages[first:][-10:]}") from None
+        assert len(self.messages) - first == count, self.messages[first:][-10:]
+        return self.messages[first:]
+
+    def collect_to(self, prefix, seconds=20):
+        """All messages up to, and without, the first one of this prefix; its transaction is read to the end."""
+        first = len(self.messages)
+        deadline = Deadline(seconds, f"the message {prefix!r}")
+        try:
+            while True:
+                self.next(deadline)
+                if self.checks.begin is None and len(self.messages) > first and self.messages[-1].prefix == prefix:
+                    return self.messages[first:-1]
+        except TimeoutError as e:
+            raise TimeoutError(f"{e}; {len(self.messages) - first} others came: "
+                               f"{self.messages[first:][-10:]}") from None
+
+    def drain(self, conn, seconds=20):
+        """Everything committed before now: emits a marker of its own on `conn`, and reads up to it."""
+        marker = f"test.marker.{os.getpid()}.{time.monotonic_ns()}"
+        conn.emit(marker, b"")
+        return self.collect_to(marker.encode(), seconds)
+
+    def seen(self, messages=None):
+        """[(prefix, content)] as they came."""
+        return [(m.prefix, m.content) for m in (self.messages if messages is None else messages)]
+
+    def close(self):
+        self.connection.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class SubscriberProcess:
+    """The same in a process of its own."""
+
+    def __init__(self, path, filters=(), seconds=20):
+        words = [f"{k}:{t}" for k, t in ((f if isinstance(f, tuple) else ("pattern", f)) for f in filters)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "harness.subscriber", path, *words], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+            preexec_fn=places.die_with_parent())
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self._pending = b""
+        assert self._line(seconds) == "ready"
+
+    def _line(self, seconds):
+        deadline = Deadline(seconds, "a line of the subscriber's process")
+        while b"\n" not in self._pending:
+            piece = self.process.stdout.read(65536)
+            if piece == b"":
+                raise RuntimeError("the subscriber's process ended early")
+            if piece is None:
+                time.sleep(min(0.01, deadline.left()))
+                continue
+            self._pending += piece
+        line, self._pending = self._pending.split(b"\n", 1)
+        return line.decode()
+
+    def freeze(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def result(self, seconds=60):
+        """What it saw, once its connection has ended."""
+        result = json.loads(self._line(seconds))
+        self.process.wait(10)
+        return result
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        self.process.stdout.close()
+
+
+def main():
+    filters = [tuple(word.split(":", 1)) for word in sys.argv[2:]]
+    subscriber = Subscriber(sys.argv[1], filters)
+    print("ready", flush=True)
+    result = {"code": None, "text": None}
+    deadline = Deadline(600, "the end of the connection")
+    n = 0
+    try:
+        while True:
+            subscriber.next(deadline)
+            n += len(subscriber.messages)
+            subscriber.messages.clear()
+    except RouterError as e:
+        result = {"code": e.code, "text": e.text}
+    except Closed:
+        pass
+    print(json.dumps(dict(result, messages=n)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

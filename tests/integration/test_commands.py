@@ -1,0 +1,557 @@
+# SPDX-License-Identifier: PostgreSQL
+"""The command as it is used: outputs to the byte, exit statuses, and that nothing is left behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+from harness import cbor, places
+from harness.command import Running, walbus
+from harness.router import Router
+from harness.server import one, parse_lsn
+from harness.waiting import wait_for
+
+POSITION = r"1:[0-9A-F]+/[0-9A-F]+"
+
+
+def lsn_text(lsn):
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+# ---- setup and teardown
+
+def test_setup_twice_and_teardown_twice(server):
+    for _ in range(2):
+        done = walbus("setup", "--dsn", server.dsn())
+        assert done.status == 0, done
+        slot = server.slot()
+        assert (slot["plugin"], slot["database"]) == ("pgoutput", "postgres")
+    with server.connect() as conn:
+        assert conn.rows("SELECT pubname, puballtables FROM pg_publication") == [("walbus", False)]
+    for _ in range(2):
+        done = walbus("teardown", "--dsn", server.dsn())
+        assert done.status == 0, done
+        assert server.slot() is None
+    with server.connect() as conn:
+        assert conn.rows("SELECT 1 FROM pg_publication") == []
+
+
+def test_setup_of_names_that_need_quotes(server):
+    names = ["--slot", "odd_1", "--publication", """Od"d 'n`a$me"""]
+    assert walbus("setup", "--dsn", server.dsn(), *names).status == 0
+    with server.connect() as conn:
+        assert conn.rows("SELECT pubname FROM pg_publication") == [(names[3],)]
+    with Router(server.dsn(), slot="odd_1", publication=names[3]) as router:
+        router.start()
+        sub = router.subscriber()
+        with server.connect() as conn:
+            conn.emit("a", b"")
+            assert [m.prefix for m in sub.drain(conn)] == [b"a"]
+            conn.run("CREATE TABLE odd (i int)")
+            conn.run(f"""ALTER PUBLICATION "{names[3].replace('"', '""')}" ADD TABLE odd""")
+            conn.run("INSERT INTO odd VALUES (1)")
+            conn.emit("b", b"")
+            assert [m.prefix for m in sub.drain(conn)] == [b"b"]
+            conn.run("DROP TABLE odd")
+    assert walbus("teardown", "--dsn", server.dsn(), *names).status == 0
+    assert server.slot("odd_1") is None
+
+
+def test_setup_keeps_a_publication_of_tables(server, conn):
+    conn.run("CREATE TABLE published (i int)")
+    conn.run("CREATE PUBLICATION walbus FOR TABLE published")
+    try:
+        assert walbus("setup", "--dsn", server.dsn()).status == 0
+        assert one(conn, "SELECT count(*) FROM pg_publication_tables WHERE pubname = 'walbus'") == 1
+    finally:
+        server.drop_bus()
+        conn.run("DROP TABLE published")
+
+
+def test_setup_says_what_it_waits_for(server, conn):
+    """Creating a slot waits for every transaction that has an xid."""
+    blocker = server.connect()
+    blocker.begin()
+    pid = one(blocker, "SELECT pg_backend_pid()")
+    one(blocker, "SELECT txid_current()")
+    with Running("setup", "--dsn", server.dsn()) as setup:
+        wait_for(lambda: re.search(rb"\b%d\b" % pid, setup.err), 20, "setup names the transaction's pid")
+        assert setup.process.poll() is None
+        blocker.commit()
+        assert setup.wait_exit().status == 0
+    blocker.close()
+    assert walbus("teardown", "--dsn", server.dsn()).status == 0
+
+
+def test_teardown_of_an_active_slot(bus):
+    with Router(bus.dsn()) as router:
+        router.start()
+        pid = bus.slot()["active_pid"]
+        done = walbus("teardown", "--dsn", bus.dsn())
+        assert done.status == 1, done
+        assert str(pid) in done.error and "--force" in done.error
+        assert bus.slot()["active"]
+        assert router.status()["state"] == "streaming"
+        done = walbus("teardown", "--dsn", bus.dsn(), "--force")
+        assert done.status == 0, done
+        assert bus.slot() is None
+        assert router.wait_exit(40) in (1, 4), router.log()
+
+
+def test_dsn_from_the_environment(server):
+    assert walbus("setup", env={"WALBUS_DSN": server.dsn()}).status == 0
+    assert walbus("teardown", env={"PGHOST": server.sockets, "PGUSER": "postgres", "PGDATABASE": "postgres"}).status == 0
+    assert server.slot() is None
+
+
+def test_password_in_dsn_is_warned_of(server):
+    done = walbus("setup", "--dsn", server.dsn() + " password=secret")
+    assert done.status == 0, done
+    assert "PGPASSFILE" in done.error and "secret" not in done.error
+    assert walbus("teardown", "--dsn", server.dsn()).status == 0
+
+
+# ---- publish and tail
+
+def test_publish_and_tail_json(router, server, conn):
+    arguments = ["tail", "--socket", router.socket, "--output", "json", "--count", "4"]
+    with Running(*arguments) as tail:
+        tail.wait_ready()
+        done = walbus("publish", "--dsn", server.dsn(), "orders.created", '{"order": 17, "total": 1.5, "x": [null, true]}',
+                      "--subject", "17", "--attr", "partitionkey=eu")
+        assert done.status == 0, done
+        published = done.text.rstrip("\n")
+        opaque = conn.emit("legacy", b"plain text")
+        binary = conn.emit("legacy", b"\xff\x00", transactional=False)
+        conn.emit("", b"")
+        result = tail.wait_exit()
+    assert result.status == 0, result
+    first, second, third, fourth = result.json_lines()
+
+    assert uuid.UUID(published).version == 7
+    assert re.fullmatch(POSITION + ":1", first["position"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", first["commit_time"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", first["event"].pop("time"))
+    assert parse_lsn(first.pop("lsn")) <= parse_lsn(first.pop("position").split(":")[1])
+    assert isinstance(first.pop("xid"), int)
+    first.pop("commit_time")
+    assert first == {
+        "index": 1, "transactional": True, "redelivered": False, "prefix": "orders.created",
+        "event": {"id": published, "source": "/walbus/postgres", "specversion": "1.0", "type": "orders.created",
+                  "subject": "17", "partitionkey": "eu", "data": {"order": 17, "total": 1.5, "x": [None, True]}}}
+
+    assert second["lsn"] == lsn_text(opaque)
+    assert {k: second[k] for k in ("index", "transactional", "redelivered", "prefix", "payload")} == \
+        {"index": 1, "transactional": True, "redelivered": False, "prefix": "legacy", "payload": "plain text"}
+    assert set(second) == {"position", "lsn", "commit_time", "index", "xid", "transactional", "redelivered", "prefix",
+                           "payload"}
+
+    assert third == {"position": f"1:{lsn_text(binary)}:0", "lsn": lsn_text(binary), "index": 0, "transactional": False,
+                     "redelivered": False, "prefix": "legacy", "payload_base64": "/wA="}
+    assert fourth["prefix"] == "" and fourth["payload"] == ""
+
+
+def test_json_lines_are_lines(router, conn):
+    with Running("tail", "--socket", router.socket, "--output", "json", "--count", "2") as tail:
+        tail.wait_ready()
+        conn.emit("a\nb", b"c\nd\r\x00\x7f")
+        event = {"id": "1", "type": "t\n", "source": "/", "specversion": "1.0"}
+        event["data"] = {"n": 18446744073709551615, "b": b"\x00\xff", "f": 1.5, "nan": float("nan"), "u": "ü\u2028"}
+        conn.emit("e", b"\xd9\xd9\xf7" + cbor.dumps({k: event[k] for k in ("id", "data", "type", "source", "specversion")}))
+        result = tail.wait_exit()
+    assert result.status == 0 and result.out.count(b"\n") == 2, result
+    first, second = result.json_lines()
+    assert (first["prefix"], first["payload"]) == ("a\nb", "c\nd\r\x00\x7f")
+    assert second["event"]["type"] == "t\n"
+    assert second["event"]["data"] == {"n": 18446744073709551615, "b": "AP8", "f": 1.5, "nan": None, "u": "ü\u2028"}
+
+
+def test_tail_cloudevents(router, server, conn):
+    with Running("tail", "--socket", router.socket, "--output", "cloudevents", "--count", "2") as tail:
+        tail.wait_ready()
+        conn.emit("opaque", b"?")
+        done = walbus("publish", "--dsn", server.dsn(), "orders.created", "[1]", "--type", "com.example.created",
+                      "--source", "/shop")
+        assert done.status == 0, done
+        result = tail.wait_exit()
+    event, = result.json_lines()
+    event.pop("time")
+    assert event == {"id": done.text.strip(), "source": "/shop", "specversion": "1.0", "type": "com.example.created",
+                     "data": [1]}
+    assert re.search(rb"\b1\b", result.err.replace(b"ready\n", b"")), "skipped ones are counted on stderr"
+
+
+def test_publish_kinds_of_data(router, server, tmp_path):
+    file = tmp_path / "data.json"
+    file.write_text('{"from": "a file"}')
+    with Running("tail", "--socket", router.socket, "--output", "json", "--count", "4") as tail:
+        tail.wait_ready()
+        assert walbus("publish", "--dsn", server.dsn(), "a", f"@{file}").status == 0
+        assert walbus("publish", "--dsn", server.dsn(), "a", "-", stdin=b'"from stdin"').status == 0
+        assert walbus("publish", "--dsn", server.dsn(), "a").status == 0
+        assert walbus("publish", "--dsn", server.dsn(), "--non-transactional", "a", "4").status == 0
+        lines = tail.wait_exit().json_lines()
+    assert [line["event"].get("data", "absent") for line in lines] == [{"from": "a file"}, "from stdin", "absent", 4]
+    assert [line["transactional"] for line in lines] == [True, True, True, False]
+
+
+def test_publish_lines(router, server):
+    with Running("tail", "--socket", router.socket, "--output", "json", "--count", "3") as tail:
+        tail.wait_ready()
+        done = walbus("publish", "--dsn", server.dsn(), "--lines", "load", stdin=b'{"n":1}\n{"n":2}\n{"n":\n')
+        assert done.status == 1 or done.status == 2, done
+        assert re.search(r"\b3\b", done.error), "the line's number"
+        assert done.out == b""
+        done = walbus("publish", "--dsn", server.dsn(), "--lines", "load", stdin=b'{"n":4}\n{"n":5}\n6')
+        assert done.status == 0, done
+        lines = tail.wait_exit().json_lines()
+    assert [line["event"]["data"] for line in lines] == [{"n": 4}, {"n": 5}, 6]
+    assert len({line["xid"] for line in lines}) == 1, "one transaction"
+    assert [line["index"] for line in lines] == [1, 2, 3]
+    assert [line["event"]["id"] for line in lines] == done.text.split()
+
+
+@pytest.mark.parametrize("arguments,status,word", [
+    (["publish"], 2, "PREFIX"),
+    (["publish", "a..b", "1"], (1, 2), "token"),
+    (["publish", "_reserved", "1"], (1, 2), "_"),
+    (["publish", "a", "{not json"], 2, "--raw"),
+    (["publish", "a", "1", "extra"], 2, "extra"),
+    (["publish", "--nonsense", "a"], 2, "nonsense"),
+    (["nonsense"], 2, "nonsense"),
+    ([], 2, ""),
+    (["tail", "--output", "yaml"], 2, "yaml"),
+    (["tail", "--count", "-1"], 2, "count"),
+    (["status", "extra"], 2, "extra"),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_usage(server, arguments, status, word):
+    done = walbus("--dsn", server.dsn(), "--socket", "/nonexistent/walbus.sock", *arguments)
+    assert done.status in (status if isinstance(status, tuple) else (status,)), done
+    assert word in done.error
+    assert done.out == b""
+
+
+@pytest.mark.parametrize("command", [[], ["setup"], ["teardown"], ["tail"], ["publish"], ["status"], ["dev"]],
+                         ids=lambda v: " ".join(v) or "walbus")
+def test_help_and_version(command):
+    done = walbus(*command, "--help")
+    assert (done.status, done.err) == (0, b""), done
+    assert "Usage" in done.text and "xample" in done.text
+    done = walbus(*command, "--version")
+    assert (done.status, done.err) == (0, b""), done
+    assert re.search(r"\d+\.\d+\.\d+", done.text)
+
+
+def test_patterns_are_quoted_in_every_example():
+    for command in ("tail", "publish", "setup"):
+        for line in walbus(command, "--help").text.splitlines():
+            if re.match(r"\s+(\$ )?walbus tail\b", line):
+                assert not re.search(r"(?<!['\w.*])[\w.]*\.(>|\*)", line), line
+
+
+def test_an_unquoted_pattern_is_explained(tmp_path):
+    """`walbus tail orders.>` with nothing behind it: the shell has taken the rest as a redirection."""
+    done = walbus("publish")
+    assert "shell" in done.error or "PREFIX" in done.error
+
+
+def test_unreachable():
+    nowhere = "/nonexistent/walbus.sock"
+    began = time.monotonic()
+    for arguments in (["tail"], ["status"], ["tail", "--count", "1"]):
+        done = walbus(*arguments, "--socket", nowhere)
+        assert done.status == 3, done
+        assert nowhere in done.error and done.out == b""
+    assert time.monotonic() - began < 10
+    assert walbus("publish", "--dsn", "host=/nonexistent", "a", "1").status == 3
+    assert walbus("status", "--socket", nowhere, "--wait", "1").status in (1, 3)
+
+
+# ---- tail
+
+def test_tail_filters(router, conn):
+    with Running("tail", "--socket", router.socket, "--output", "json", "--count", "4", "orders.*", "--exact", "a b",
+                 "--starts-with", "neon-file:", "--exclude", "orders.noise") as tail:
+        tail.wait_ready()
+        for prefix in ("orders.created", "orders.noise", "a b", "a bc", "neon-file:x", "orders.eu.created", "orders.paid"):
+            conn.emit(prefix, b"")
+        result = tail.wait_exit()
+    assert [line["prefix"] for line in result.json_lines()] == ["orders.created", "a b", "neon-file:x", "orders.paid"]
+
+
+def test_tail_signals(router, conn):
+    for sig in (signal.SIGINT, signal.SIGTERM):
+        with Running("tail", "--socket", router.socket, "--output", "json") as tail:
+            tail.wait_ready()
+            conn.emit("a", b"")
+            tail.wait_lines(1)
+            assert tail.stop(sig).status == 0
+
+
+def test_tail_timeout(router):
+    began = time.monotonic()
+    done = walbus("tail", "--socket", router.socket, "--count", "1", "--timeout", "1")
+    assert done.status == 1, done
+    assert 0.9 < time.monotonic() - began < 10
+
+
+def test_tail_into_a_closed_pipe(router, conn):
+    """`walbus tail | head -n 1` ends silently."""
+    tail = subprocess.Popen([places.walbus(), "tail", "--socket", router.socket], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, env=places.child_environment(), stdin=subprocess.DEVNULL)
+    try:
+        line = b""
+        while line != b"ready\n":
+            line = tail.stderr.readline()
+            assert line
+        tail.stdout.close()
+        conn.emit("a", b"")
+        tail.wait(20)
+        assert tail.stderr.read() == b""
+    finally:
+        if tail.poll() is None:
+            tail.kill()
+            tail.wait()
+        tail.stderr.close()
+
+
+def test_tail_survives_a_restart_of_the_router(bus, conn):
+    with Router(bus.dsn()) as router:
+        router.start()
+        with Running("tail", "--socket", router.socket, "--output", "json", "--count", "2") as tail:
+            tail.wait_ready()
+            conn.emit("before", b"")
+            tail.wait_lines(1)
+            router.stop()
+            router.start()
+            wait_for(lambda: any(s.get("state") == "active" for s in router.status()["sessions"]), 20,
+                     "tail is subscribed again")
+            conn.emit("after", b"")
+            result = tail.wait_exit(30)
+    assert result.status == 0
+    assert [line["prefix"] for line in result.json_lines()] == ["before", "after"]
+    assert result.err.count(b"ready\n") == 1
+
+
+# ---- status
+
+def test_status_json(router, server, conn):
+    sub = router.subscriber()
+    conn.emit("a", b"")
+    sub.collect(1)
+    done = walbus("status", "--socket", router.socket, "--json")
+    assert done.status == 0, done
+    status = json.loads(done.text)
+    assert status["state"] == "streaming"
+    assert status["pid"] == router.pid
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", status["version"])
+    assert str(status["system_identifier"]) == str(one(conn, "SELECT system_identifier FROM pg_control_system()"))
+    assert status["timeline"] == 1
+    assert re.fullmatch(POSITION + r":\d+", status["position"])
+    assert status["slot"]["name"] == "walbus"
+    for name in ("restart_lsn", "confirmed_flush_lsn"):
+        assert re.fullmatch(r"[0-9A-F]+/[0-9A-F]+", status["slot"][name])
+    assert status["slot"]["wal_status"] == "reserved"
+    assert status["slot"]["retained_bytes"] >= 0
+    assert status["messages"] >= 1
+    assert status["heartbeat_age_ms"] >= 0
+    assert isinstance(status["sessions"], list) and len(status["sessions"]) >= 1
+    assert status["subscriptions"] == []
+    assert not status.get("last_error")
+    done = walbus("status", "--socket", router.socket)
+    assert done.status == 0 and "streaming" in done.text, done
+
+
+def test_status_wait(bus):
+    with Router(bus.dsn()) as router:
+        with Running("status", "--socket", router.socket, "--wait", "20") as early:
+            router.spawn()
+            assert early.wait_exit(25).status == 0
+        assert walbus("status", "--socket", router.socket, "--wait", "5").status == 0
+
+
+def test_status_wait_in_vain():
+    with Router("host=/nonexistent dbname=postgres user=postgres") as router:
+        router.spawn()
+        wait_for(lambda: router.status() is not None, 20, "the router's socket")
+        began = time.monotonic()
+        done = walbus("status", "--socket", router.socket, "--wait", "1")
+        assert done.status == 1, done
+        assert time.monotonic() - began < 10
+        done = walbus("status", "--socket", router.socket, "--json")
+        assert done.status == 0 and json.loads(done.text)["state"] in ("connecting", "waiting")
+        assert json.loads(done.text)["last_error"]
+
+
+# ---- dev
+
+def bindir_arguments():
+    return ["--pg-bindir", places.pg_bindir()]
+
+
+def processes_of(folder):
+    """Pids whose command line names the folder."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                if folder.encode() in f.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def read_dev(dev):
+    lines = dev.wait_lines(3, seconds=60)
+    dsn = re.fullmatch(rb"WALBUS_DSN='([^']*)'", lines[0]).group(1).decode()
+    path = re.fullmatch(rb"WALBUS_SOCKET='([^']*)'", lines[1]).group(1).decode()
+    assert lines[2] == b"ready"
+    assert dev.out.count(b"\n") == 3
+    return dsn, path
+
+
+def assert_gone(folder, seconds=20):
+    wait_for(lambda: not processes_of(folder), seconds, f"no process of {folder} is left")
+    wait_for(lambda: not os.path.exists(folder), seconds, f"{folder} is removed")
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
+def test_dev(sig):
+    with Running("dev", *bindir_arguments()) as dev:
+        dsn, path = read_dev(dev)
+        folder = os.path.dirname(path)
+        assert len(processes_of(folder)) >= 2
+        with Running("tail", "--count", "1", "--output", "json", env={"WALBUS_SOCKET": path}) as tail:
+            tail.wait_ready()
+            done = walbus("publish", "orders.created", "17", env={"WALBUS_DSN": dsn})
+            assert done.status == 0, done
+            result = tail.wait_exit()
+            assert result.json_lines()[0]["event"]["data"] == 17
+        dev.process.send_signal(sig)
+        dev.process.wait(20)
+        if sig != signal.SIGKILL:
+            assert dev.process.returncode == 0, dev.err
+            assert not os.path.exists(folder)
+        assert_gone(folder)
+
+
+def test_dev_output_is_fit_for_eval():
+    script = f'''
+        set -eu
+        exec 3< <("$0" dev --pg-bindir {places.pg_bindir()}; echo "status $?")
+        read -r a <&3; read -r b <&3; read -r c <&3
+        [ "$c" = ready ]
+        eval "$a"; eval "$b"; export WALBUS_DSN WALBUS_SOCKET
+        "$0" status --wait 5 >/dev/null
+        "$0" publish a 1
+    '''
+    done = subprocess.run(["bash", "-c", script, places.walbus()], env=places.child_environment(), timeout=90,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 0, done
+    assert uuid.UUID(done.stdout.decode().strip()).version == 7
+
+
+def test_dev_ends_with_its_parent(tmp_path):
+    """The shell that started it is killed, and cannot tell anybody."""
+    out = tmp_path / "out"
+    shell = subprocess.Popen(["sh", "-c", f'"$0" dev --pg-bindir {places.pg_bindir()} > "$1"; true',
+                              places.walbus(), str(out)], env=places.child_environment(), stdin=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: out.exists() and out.read_text().endswith("ready\n"), 60, "dev is ready")
+        folder = os.path.dirname(re.search("WALBUS_SOCKET='(.*)'", out.read_text()).group(1))
+    finally:
+        shell.kill()
+        shell.wait(10)
+    assert_gone(folder)
+
+
+@pytest.mark.parametrize("command,status", [
+    (["sh", "-c", "exit 0"], 0), (["sh", "-c", "exit 7"], 7), (["sh", "-c", "kill -TERM $$"], 128 + signal.SIGTERM),
+    (["/nonexistent/program"], 127),
+], ids=["success", "own status", "signal", "no such program"])
+def test_dev_command(command, status):
+    done = walbus("dev", *bindir_arguments(), "--", *command, seconds=90)
+    assert done.status == status, done
+    assert done.out == b""
+
+
+def test_dev_command_has_a_bus(tmp_path):
+    script = '''
+        set -eu
+        printf '%s\\n' "$WALBUS_SOCKET" > "$1"
+        "$0" tail --count 2 --output json > "$2" 2> "$2.err" &
+        until grep -qx ready "$2.err"; do sleep 0.05; done
+        "$0" publish orders.created '{"order": 1}' > /dev/null
+        "$0" publish orders.paid '{"order": 1}' > /dev/null
+        wait $!
+    '''
+    done = walbus("dev", *bindir_arguments(), "--", "sh", "-c", script, places.walbus(), str(tmp_path / "socket"),
+                  str(tmp_path / "out"), seconds=90)
+    assert done.status == 0, done
+    lines = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    assert [line["prefix"] for line in lines] == ["orders.created", "orders.paid"]
+    folder = os.path.dirname((tmp_path / "socket").read_text().strip())
+    assert not os.path.exists(folder) and not processes_of(folder)
+
+
+def test_dev_keep():
+    done = walbus("dev", *bindir_arguments(), "--keep", "--", "sh", "-c", "dirname $WALBUS_SOCKET", seconds=90)
+    assert done.status == 0, done
+    folder = done.text.strip()
+    try:
+        assert os.path.exists(os.path.join(folder, "data", "PG_VERSION"))
+        assert folder in done.error
+        assert not processes_of(folder)
+    finally:
+        subprocess.run(["rm", "-rf", "--", folder], check=True)
+
+
+def test_dev_ignores_the_callers_variables(server):
+    """WALBUS_DSN and PG… of another bus must reach neither its server nor its router."""
+    done = walbus("dev", *bindir_arguments(), "--", "sh", "-c", "echo $WALBUS_DSN; echo $PGHOST",
+                  env={"WALBUS_DSN": server.dsn(), "WALBUS_SOCKET": "/nonexistent/s", "PGHOST": "/nonexistent",
+                       "PGPORT": "1", "PGDATA": "/nonexistent", "PGOPTIONS": "-c nonsense=1"}, seconds=90)
+    assert done.status == 0, done
+    dsn, host = done.text.split("\n")[:2]
+    assert server.sockets not in dsn and host == "/nonexistent"
+
+
+def test_dev_without_a_server(tmp_path):
+    done = walbus("dev", "--pg-bindir", str(tmp_path))
+    assert done.status == 1, done
+    assert str(tmp_path) in done.error
+    assert done.out == b""
+
+
+def test_dev_when_the_router_dies():
+    with Running("dev", *bindir_arguments()) as dev:
+        _, path = read_dev(dev)
+        folder = os.path.dirname(path)
+        routers = [pid for pid in processes_of(folder) if os.readlink(f"/proc/{pid}/exe").endswith("walbusd")]
+        assert len(routers) == 1
+        os.kill(routers[0], signal.SIGKILL)
+        result = dev.wait_exit(30)
+        assert result.status == 1 and b"walbusd" in result.err, result
+    assert_gone(folder)
+
+
+def test_two_devs_at_once():
+    results = {}
+
+    def run(n):
+        results[n] = walbus("dev", *bindir_arguments(), "--", "sh", "-c", "echo $WALBUS_SOCKET", seconds=120)
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(130)
+    assert [results[n].status for n in (0, 1)] == [0, 0], results
+    assert results[0].text != results[1].text

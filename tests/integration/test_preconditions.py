@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: PostgreSQL
+"""What must be true of a server: each refusal for real, by walbusd and by `walbus setup`, with its mend."""
+
+import os
+import re
+import shutil
+import socket
+import stat
+import struct
+import subprocess
+import threading
+
+import psycopg2.extras
+import pytest
+from harness import places
+from harness.command import walbus
+from harness.router import Router
+from harness.server import Server
+from harness.waiting import holds_for, wait_for
+
+
+def refused_by_router(dsn, status=1, **kw):
+    """walbusd must end by itself with that status; returns its log."""
+    with Router(dsn, **kw) as router:
+        router.spawn()
+        assert router.wait_exit(20) == status, router.log()
+        assert not os.path.lexists(router.socket), "the socket is left behind"
+        return router.log()
+
+
+def refused_by_setup(dsn, *args):
+    done = walbus("setup", "--dsn", dsn, *args)
+    assert done.status == 1, done
+    assert done.out == b"", done
+    return done.error
+
+
+def both(dsn, *words, args=()):
+    """Router and setup refuse with all of these words."""
+    for text in (refused_by_router(dsn), refused_by_setup(dsn, *args)):
+        for word in words:
+            assert word in text, text
+
+
+def test_wal_level():
+    with Server(settings={"wal_level": "replica"}) as own:
+        own.start()
+        both(own.dsn(), "wal_level is replica; it must be logical", "ALTER SYSTEM SET wal_level = logical",
+             "restart the server")
+
+
+def test_replication_right(server, conn):
+    conn.run("CREATE ROLE weak LOGIN")
+    try:
+        both(server.dsn(user="weak"), "ALTER ROLE weak REPLICATION")
+    finally:
+        conn.run("DROP ROLE weak")
+
+
+def test_emit_right(bus, conn):
+    function = "FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea)"
+    conn.run("CREATE ROLE mute LOGIN REPLICATION")
+    conn.run(f"REVOKE EXECUTE ON {function} FROM PUBLIC")
+    try:
+        both(bus.dsn(user="mute"), "GRANT EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message", "TO mute")
+        conn.run(f"GRANT EXECUTE ON {function} TO mute")
+        with Router(bus.dsn(user="mute")) as router:
+            router.start()
+    finally:
+        conn.run(f"GRANT EXECUTE ON {function} TO PUBLIC")
+        conn.run("DROP OWNED BY mute")
+        conn.run("DROP ROLE mute")
+
+
+def test_right_to_create(server, conn):
+    """Only setup needs it."""
+    conn.run("CREATE ROLE reader LOGIN REPLICATION")
+    try:
+        text = refused_by_setup(server.dsn(user="reader"))
+        assert "GRANT CREATE ON DATABASE postgres TO reader" in text
+        assert server.slot() is None
+    finally:
+        conn.run("DROP ROLE reader")
+
+
+class StandIn:
+    """Speaks the start of the protocol as a server of another version, and refuses every query."""
+
+    def __init__(self, version):
+        self.version = version
+        self.folder = places.new_folder("walbus-si-")
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(os.path.join(self.folder, ".s.PGSQL.5432"))
+        self.listener.listen(16)
+        self.connections = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def dsn(self):
+        return f"host={self.folder} port=5432 dbname=postgres user=postgres"
+
+    def _accept(self):
+        while True:
+            try:
+                conn, _ = self.listener.accept()
+            except OSError:
+                return
+            self.connections.append(conn)
+            threading.Thread(target=self._serve, args=(conn,), daemon=True).start()
+
+    @staticmethod
+    def _message(kind, body):
+        return kind + struct.pack(">I", len(body) + 4) + body
+
+    def _serve(self, conn):
+        def take(n):
+            data = b""
+            while len(data) < n:
+                piece = conn.recv(n - len(data))
+                if not piece:
+                    raise EOFError
+                data += piece
+            return data
+        ready = self._message(b"Z", b"I")
+        try:
+            while True:
+                size, code = struct.unpack(">II", take(8))
+                take(size - 8)
+                if code >> 16 == 3:
+                    break
+                conn.sendall(b"N")  # no TLS, no GSS
+            answer = self._message(b"R", struct.pack(">I", 0))
+            for name, value in (("server_version", self.version), ("client_encoding", "SQL_ASCII"),
+                                ("server_encoding", "UTF8"), ("standard_conforming_strings", "on"),
+                                ("integer_datetimes", "on")):
+                answer += self._message(b"S", name.encode() + b"\0" + value.encode() + b"\0")
+            answer += self._message(b"K", struct.pack(">II", os.getpid(), 1))
+            conn.sendall(answer + ready)
+            while True:
+                kind, size = struct.unpack(">cI", take(5))
+                take(size - 4)
+                if kind == b"Q":
+                    error = b"SERROR\0VERROR\0C42601\0Msyntax error\0\0"
+                    conn.sendall(self._message(b"E", error) + ready)
+                elif kind == b"X":
+                    return
+        except (EOFError, OSError):
+            pass
+        finally:
+            conn.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+        for conn in self.connections:
+            conn.close()
+        shutil.rmtree(self.folder)
+
+
+@pytest.mark.parametrize("version,shown", [("13.9", "13.9"), ("9.6.24", "9.6.24"), ("13.22 (Debian 13.22-1)", "13.22")])
+def test_old_server(version, shown):
+    with StandIn(version) as stand_in:
+        both(stand_in.dsn, f"The server is PostgreSQL {shown};", "PostgreSQL 14 or newer")
+
+
+def test_wrong_plugin(server, conn):
+    conn.run("CREATE PUBLICATION walbus")
+    conn.run("SELECT pg_create_logical_replication_slot('walbus', 'test_decoding')")
+    try:
+        both(server.dsn(), "test_decoding", "must be pgoutput", "pg_drop_replication_slot('walbus')")
+        assert server.slot()["plugin"] == "test_decoding", "what is wrong is left alone"
+    finally:
+        server.drop_bus()
+
+
+def test_physical_slot(server, conn):
+    conn.run("CREATE PUBLICATION walbus")
+    conn.run("SELECT pg_create_physical_replication_slot('walbus')")
+    try:
+        both(server.dsn(), "physical", "pgoutput")
+    finally:
+        server.drop_bus()
+
+
+def test_two_phase_slot(server, conn):
+    conn.run("CREATE PUBLICATION walbus")
+    conn.run("SELECT pg_create_logical_replication_slot('walbus', 'pgoutput', false, true)")
+    try:
+        both(server.dsn(), "two_phase", "pg_drop_replication_slot('walbus')", "walbus setup")
+    finally:
+        server.drop_bus()
+
+
+def test_publication_missing(server, conn):
+    conn.run("SELECT pg_create_logical_replication_slot('walbus', 'pgoutput')")
+    try:
+        log = refused_by_router(server.dsn())
+        assert 'There is no publication' in log and "walbus setup" in log
+    finally:
+        server.drop_bus()
+
+
+def test_wrong_database(bus, conn):
+    bus.create_database("wrong")
+    both(bus.dsn("wrong"), "belongs to the database", "postgres", "dbname=postgres")
+
+
+def test_names_are_quoted_in_mends(server, conn):
+    """A mend must be fit for pasting."""
+    conn.run("""CREATE ROLE "We'ird ""role" LOGIN""")
+    try:
+        dsn = server.dsn().replace("user=postgres", """user='We\\'ird "role'""")
+        text = refused_by_router(dsn)
+        assert re.search(r'ALTER ROLE \\?"We\'ird \\?"\\?"role\\?" REPLICATION', text), text
+    finally:
+        conn.run("""DROP ROLE "We'ird ""role" """)
+
+
+def test_server_in_recovery(server):
+    server.stop()
+    try:
+        standby = Server(copy_of=server)
+    finally:
+        server.start()
+    with standby:
+        standby.touch("standby.signal")
+        standby.start()
+        both(standby.dsn(), "in recovery", "name the primary")
+
+
+def pgbouncer():
+    """The program: WALBUS_TEST_PGBOUNCER, or an installed one."""
+    named = os.environ.get("WALBUS_TEST_PGBOUNCER") or shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+    if not named or not os.path.exists(named):
+        pytest.skip("no pgbouncer: set WALBUS_TEST_PGBOUNCER, or run tests/run.sh, which fetches it")
+    return named
+
+
+@pytest.mark.parametrize("ignores_replication", [False, True], ids=["refuses replication", "swallows replication"])
+def test_pooler_in_front(bus, ignores_replication):
+    program = pgbouncer()
+    folder = places.new_folder("walbus-pb-")
+    user = places.unprivileged()
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    ini = os.path.join(folder, "ini")
+    with open(ini, "w", encoding="utf-8") as f:
+        f.write(f"[databases]\n* = host={bus.sockets} port=5432 user=postgres\n"
+                f"[pgbouncer]\nunix_socket_dir = {folder}\nlisten_addr =\nlisten_port = 6432\n"
+                f"auth_type = any\npool_mode = transaction\n"
+                f"ignore_startup_parameters = extra_float_digits,options"
+                f"{',replication' if ignores_replication else ''}\n")
+    os.chmod(ini, 0o644)
+    log = open(os.path.join(folder, "log"), "wb")
+    process = subprocess.Popen([program, ini], stdout=log, stderr=log, cwd="/", stdin=subprocess.DEVNULL,
+                               preexec_fn=places.die_with_parent(), **places.drop_privileges())
+    try:
+        path = os.path.join(folder, ".s.PGSQL.6432")
+        wait_for(lambda: os.path.exists(path) or process.poll() is not None, 10, "pgbouncer listens")
+        assert process.poll() is None
+        dsn = f"host={folder} port=6432 dbname=postgres user=postgres"
+        both(dsn, "pooler", "name host and port of PostgreSQL itself")
+        assert bus.slot()["active"] is False
+    finally:
+        process.terminate()
+        process.wait(10)
+        log.close()
+        shutil.rmtree(folder)
+
+
+def test_slot_in_use(bus):
+    holder = psycopg2.connect(bus.dsn(), connection_factory=psycopg2.extras.LogicalReplicationConnection)
+    cursor = holder.cursor()
+    cursor.start_replication(slot_name="walbus", options={"proto_version": "1", "publication_names": "walbus"})
+    pid = bus.slot()["active_pid"]
+    with Router(bus.dsn()) as router:
+        router.spawn()
+        router.wait_log(rf"\b{pid}\b", 20)
+        holds_for(lambda: router.status()["state"] == "waiting", 3, "the router waits", every=0.2)
+        named = [line for line in router.log().splitlines() if re.search(rf"\b{pid}\b", line)]
+        assert len(named) == 1, named
+        cursor.close()
+        holder.close()
+        router.wait_state("streaming", 40)
+        with bus.connect() as conn:
+            sub = router.subscriber()
+            conn.emit("a", b"")
+            assert [m.prefix for m in sub.collect(1)] == [b"a"]
+
+
+def test_slot_missing(server, conn):
+    conn.run("CREATE PUBLICATION walbus")
+    try:
+        log = refused_by_router(server.dsn(), status=4)
+        assert "walbus" in log and "walbus setup" in log
+    finally:
+        server.drop_bus()
+
+
+def test_slot_dropped_while_the_router_is_away(bus):
+    with Router(bus.dsn()) as router:
+        router.start()
+        bus.stop()
+        bus.start()
+        with bus.connect() as conn:
+            def drop():
+                try:
+                    conn.run("SELECT pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots WHERE active")
+                    conn.run("SELECT pg_drop_replication_slot('walbus')")
+                    return True
+                except psycopg2.errors.ObjectInUse:
+                    return False
+            wait_for(drop, 20, "the slot could be dropped")
+        assert router.wait_exit(40) == 4, router.log()
+
+
+def test_invalidated_slot(bus, conn):
+    """max_slot_wal_keep_size takes the WAL away from a slot that is far behind."""
+    bus.reload(max_slot_wal_keep_size="1MB", max_wal_size="32MB")
+    try:
+        for _ in range(6):
+            conn.run("SELECT pg_logical_emit_message(false, 'fill', convert_to(repeat('x', 1000000), 'UTF8')) "
+                     "FROM generate_series(1, 16)")
+            conn.run("SELECT pg_switch_wal()")
+            conn.run("CHECKPOINT")
+        wait_for(lambda: conn.rows("SELECT wal_status FROM pg_replication_slots")[0][0] == "lost", 20,
+                 "the slot is invalidated")
+        log = refused_by_router(bus.dsn(), status=4)
+        assert "invalidated" in log and "pg_drop_replication_slot('walbus')" in log
+        setup = walbus("setup", "--dsn", bus.dsn())
+        assert setup.status == 1 and "invalidated" in setup.error, setup
+    finally:
+        bus.reload(max_slot_wal_keep_size=None, max_wal_size=None)
+
+
+def test_server_that_is_not_there(server):
+    """No reason to end: it is retried."""
+    with Router("host=/nonexistent dbname=postgres user=postgres") as router:
+        router.spawn()
+        wait_for(lambda: router.status() is not None, 20, "the router's socket")
+        holds_for(lambda: router.status()["state"] in ("connecting", "waiting"), 2, "it goes on trying", every=0.2)
+    done = walbus("setup", "--dsn", "host=/nonexistent dbname=postgres user=postgres")
+    assert done.status == 3, done
+
+
+def test_server_that_starts_later():
+    own = Server()
+    with own, Router(own.dsn()) as router:
+        router.spawn()
+        wait_for(lambda: router.status() is not None, 20, "the router's socket")
+        own.start()
+        own.create_bus()
+        # Until the bus was made the server may have been seen without it: then the answer is the operator's.
+        if router.process.poll() is None:
+            try:
+                router.wait_state("streaming", 40)
+            except RuntimeError:
+                assert "walbus setup" in router.log()
+
+
+def test_bad_dsn():
+    with Router("host=/nonexistent nonsense") as router:
+        router.spawn()
+        assert router.wait_exit() == 2, router.log()
+        assert not os.path.lexists(router.socket)
+
+
+def test_two_routers_on_one_socket(router, bus):
+    with Router(bus.dsn(), socket=router.socket) as second:
+        second.spawn()
+        status = second.wait_exit(20)
+        assert status == 1, second.log()
+        assert router.socket in second.log()
+    assert router.status()["state"] == "streaming"
+    assert stat.S_ISSOCK(os.lstat(router.socket).st_mode)
+
+
+def test_stale_socket_is_replaced(bus, conn):
+    with Router(bus.dsn()) as router:
+        router.start()
+        router.kill()
+        assert stat.S_ISSOCK(os.lstat(router.socket).st_mode), "a crash leaves the socket behind"
+        router.start()
+        sub = router.subscriber()
+        conn.emit("a", b"")
+        assert [m.prefix for m in sub.drain(conn)][-1] == b"a"
+
+
+@pytest.mark.parametrize("kind", ["file", "empty file", "folder", "link to a file", "dangling link", "fifo"])
+def test_other_things_at_the_path_are_never_deleted(bus, kind):
+    with Router(bus.dsn()) as router:
+        other = os.path.join(router.folder, "precious")
+        if kind == "folder":
+            os.mkdir(router.socket)
+        elif kind == "fifo":
+            os.mkfifo(router.socket)
+        elif kind == "dangling link":
+            os.symlink(other, router.socket)
+        else:
+            path = router.socket
+            if kind == "link to a file":
+                path = other
+                os.symlink(other, router.socket)
+            with open(path, "wb") as f:
+                f.write(b"" if kind == "empty file" else b"precious")
+        before = os.lstat(router.socket)
+        router.spawn()
+        assert router.wait_exit(20) in (1, 2), router.log()
+        after = os.lstat(router.socket)
+        assert (before.st_ino, before.st_mode, before.st_size) == (after.st_ino, after.st_mode, after.st_size)
+        assert kind == "dangling link" or not os.path.lexists(other) or os.path.getsize(other) == 8
+        assert kind != "dangling link" or not os.path.lexists(other)
+
+
+def test_socket_path_that_is_too_long(bus):
+    with Router(bus.dsn(), socket="/tmp/" + "x" * 103) as router:
+        router.spawn()
+        assert router.wait_exit(20) == 2, router.log()
+        assert "107" in router.log()

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: PostgreSQL
+"""Clients that break the rules are closed with a reason, and nobody else notices."""
+
+import os
+import random
+import socket
+import struct
+import time
+
+import pytest
+from harness import cbor
+from harness.router import Router
+from harness.subscriber import (ACK, BEGIN, ERROR, FLAG_IGNORABLE, HEADER, HELLO, MESSAGE, PROGRESS, REPLY, REQUEST,
+                                SUBSCRIBE, SUBSCRIBED, WELCOME, Closed, Connection, Deadline, RouterError, Subscriber)
+from harness.waiting import wait_for
+
+HELLO_BODY = {"min": 1, "max": 1, "layout": 1, "client": "walbus tests"}
+EVERYTHING = {"filters": [[0, b">"]]}
+
+
+@pytest.fixture(autouse=True)
+def nobody_else_notices(router, conn):
+    """Beside each of these tests runs a well-behaved subscriber, which must get its messages all the same."""
+    sub = router.subscriber()
+    conn.emit("before", b"")
+    sub.collect(1)
+    pid = router.pid
+    yield
+    conn.emit("after", b"")
+    assert [m.prefix for m in sub.drain(conn) if m.prefix in (b"after", b"never")] == [b"after"]
+    assert router.pid == pid and router.process.poll() is None
+    assert router.status()["state"] == "streaming"
+
+
+def frame(kind, body=b"", flags=0, size=None, zero=0):
+    body = body if isinstance(body, bytes) else cbor.dumps(body)
+    return HEADER.pack(len(body) if size is None else size, kind, flags, zero) + body
+
+
+BAD_FIRST = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "zeros": b"\0" * 64,
+    "ones": b"\xff" * 64,
+    "reserved bytes": frame(HELLO, HELLO_BODY, zero=1),
+    "too long": frame(HELLO, b"", size=(1 << 20) + 1),
+    "longest length": frame(HELLO, b"", size=0xFFFFFFFF),
+    "unknown type": frame(0x7F, b"x"),
+    "subscribe first": frame(SUBSCRIBE, EVERYTHING),
+    "request first": frame(REQUEST, {"id": 1, "what": "status"}),
+    "the router's own frame": frame(WELCOME, HELLO_BODY),
+    "a data frame": frame(MESSAGE, b"\0" * 64),
+    "empty body": frame(HELLO),
+    "no map": frame(HELLO, [1, 1, 1]),
+    "two items": frame(HELLO, cbor.dumps(HELLO_BODY) + b"\0"),
+    "cut cbor": frame(HELLO, cbor.dumps(HELLO_BODY)[:-1]),
+    "key missing": frame(HELLO, {"min": 1, "max": 1}),
+    "key twice": frame(HELLO, b"\xa4" + cbor.dumps("min") + b"\x01" + cbor.dumps("min") + b"\x01" +
+                       cbor.dumps("max") + b"\x01" + cbor.dumps("layout") + b"\x01"),
+    "wrong type": frame(HELLO, {"min": "1", "max": 1, "layout": 1}),
+    "announces a gigabyte": frame(HELLO, b"\x9a\x08\x00\x00\x00"),
+    "deep": frame(HELLO, b"\x81" * 5000 + b"\x00"),
+    "not utf-8": frame(HELLO, b"\xa1\x61\xff\x00"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FIRST)
+def test_bad_first_bytes(router, name):
+    with Connection(router.socket) as conn:
+        conn.send_bytes(BAD_FIRST[name])
+        assert conn.closed_by_router() == "protocol"
+
+
+@pytest.mark.parametrize("body", [
+    {"min": 2, "max": 9, "layout": 1}, {"min": 0, "max": 0, "layout": 1}, {"min": 1, "max": 1, "layout": 0},
+], ids=["too new", "too old", "no layout"])
+def test_no_common_version(router, body):
+    with Connection(router.socket) as conn:
+        conn.send(HELLO, dict(body, client="x"))
+        assert conn.closed_by_router() == "version"
+
+
+def test_newer_clients_are_answered_in_ours(router):
+    with Connection(router.socket) as conn:
+        conn.send(HELLO, {"min": 1, "max": 7, "layout": 3, "client": "x", "something new": [1, {"a": None}]})
+        welcome = conn.expect(WELCOME, Deadline(10, "WELCOME"))
+        assert (welcome["version"], welcome["layout"]) == (1, 1)
+
+
+BAD_SECOND = {
+    "hello twice": frame(HELLO, HELLO_BODY),
+    "garbage": os.urandom(1) + b"\xff" * 200,
+    "unknown type": frame(0x6A, b"abc"),
+    "ack too early": frame(ACK, {"position": b"\0" * 16, "confirm": False}),
+    "subscribe without filters": frame(SUBSCRIBE, {}),
+    "subscribe with a short position": frame(SUBSCRIBE, dict(EVERYTHING, start="position", position=b"\0" * 15)),
+    "unknown start": frame(SUBSCRIBE, dict(EVERYTHING, start="yesterday")),
+    "too long": frame(SUBSCRIBE, b"", size=(1 << 20) + 1),
+    "error": frame(ERROR, {"code": "protocol", "text": "the client gives up", "fatal": True}),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SECOND)
+def test_bad_after_hello(router, name):
+    with Connection(router.socket) as conn:
+        conn.hello()
+        conn.send_bytes(BAD_SECOND[name])
+        code = conn.closed_by_router()
+        assert code in (("protocol", "invalid") if name != "error" else (None,))
+
+
+@pytest.mark.parametrize("start", ["stored", "oldest", "position", "time"])
+def test_starts_that_need_a_journal(router, start):
+    """Well-formed, and not to be had: said so, not ignored."""
+    with Connection(router.socket) as conn:
+        conn.hello()
+        conn.send(SUBSCRIBE, dict(EVERYTHING, start=start, position=b"\0" * 16, time=0))
+        with pytest.raises(RouterError) as e:
+            conn.expect(SUBSCRIBED, Deadline(10, "the refusal"))
+        assert e.value.code in ("unsupported", "invalid")
+
+
+def test_ignorable_frames_are_ignored(router, conn):
+    own = Connection(router.socket)
+    try:
+        own.send(0x66, b"before hello", flags=FLAG_IGNORABLE)
+        own.hello()
+        own.send(0x66, b"", flags=FLAG_IGNORABLE)
+        own.send(0xFE, b"x" * 100_000, flags=FLAG_IGNORABLE)
+        assert own.request("status")["state"] == "streaming"
+    finally:
+        own.close()
+
+
+def test_a_subscribed_client_may_ask(router, conn):
+    sub = router.subscriber()
+    for number in range(5):
+        sub.connection.send(REQUEST, {"id": number, "what": "status"})
+    conn.emit("a", b"")
+    replies, messages = [], 0
+    deadline = Deadline(10, "the replies")
+    while len(replies) < 5 or messages < 1:
+        kind, value = sub.connection.receive(deadline)
+        if kind == REPLY:
+            replies.append(value["id"])
+        messages += kind == MESSAGE
+    assert replies == [0, 1, 2, 3, 4]
+
+
+def test_unknown_requests(router):
+    with Connection(router.socket) as conn:
+        conn.hello()
+        conn.send(REQUEST, {"id": 3, "what": "make coffee"})
+        with pytest.raises(RouterError) as e:
+            conn.expect(REPLY, Deadline(10, "the refusal"))
+        assert (e.value.code, e.value.fatal, e.value.id) == ("unsupported", False, 3)
+        assert conn.request("status")["state"] == "streaming"
+
+
+def test_bytes_one_by_one(router, conn):
+    """A frame may be cut anywhere."""
+    with Connection(router.socket) as own:
+        own.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        for byte in frame(HELLO, HELLO_BODY) + frame(SUBSCRIBE, EVERYTHING):
+            own.send_bytes(bytes([byte]))
+            time.sleep(0.001)
+        assert own.expect(WELCOME, Deadline(10, "WELCOME"))["version"] == 1
+        own.expect(SUBSCRIBED, Deadline(10, "SUBSCRIBED"))
+        conn.emit("a", b"")
+        kinds = []
+        while MESSAGE not in kinds:
+            kinds.append(own.receive(Deadline(10, "the message"))[0])
+        assert [k for k in kinds if k != PROGRESS] == [BEGIN, MESSAGE]
+
+
+def test_everything_at_once(router):
+    with Connection(router.socket) as own:
+        own.send_bytes(frame(HELLO, HELLO_BODY) + frame(SUBSCRIBE, EVERYTHING) +
+                       frame(REQUEST, {"id": 1, "what": "status"}))
+        kinds = [own.receive(Deadline(10, "three frames"))[0] for _ in range(3)]
+        assert sorted(k for k in kinds if k != PROGRESS) == sorted([WELCOME, SUBSCRIBED, REPLY])
+        assert kinds[0] == WELCOME
+
+
+def test_half_frames_and_early_ends(router):
+    whole = frame(HELLO, HELLO_BODY) + frame(SUBSCRIBE, EVERYTHING)
+    for cut in range(0, len(whole), 3):
+        with Connection(router.socket) as own:
+            own.send_bytes(whole[:cut])
+    for cut in (0, 4, 12, len(whole)):
+        with Connection(router.socket) as own:
+            own.send_bytes(whole[:cut])
+            own.socket.shutdown(socket.SHUT_WR)
+            own.closed_by_router()
+    wait_for(lambda: len(router.status()["sessions"]) <= 2, 10, "their sessions are gone")
+
+
+def test_reset_while_messages_are_on_their_way(router, conn):
+    for _ in range(10):
+        sub = Subscriber(router.socket)
+        conn.run("SELECT count(pg_logical_emit_message(true, 'load', convert_to(repeat('x', 1000), 'UTF8'))) "
+                 "FROM generate_series(1, 1000)")
+        sub.connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        sub.close()
+
+
+def test_silence(router):
+    """Who does not even say HELLO is closed after 10 seconds, so as not to take the place of another; who has
+    said it may think a while longer."""
+    with Connection(router.socket) as silent, Connection(router.socket) as greeted:
+        began = time.monotonic()
+        greeted.hello()
+        assert silent.closed_by_router(seconds=20) == "timeout"
+        assert 9 < time.monotonic() - began < 15
+        assert greeted.request("status")["state"] == "streaming"
+
+
+def test_a_subscriber_may_be_silent(router, conn):
+    sub = router.subscriber("wanted")
+    with pytest.raises(TimeoutError):
+        sub.collect(1, seconds=13)
+    conn.emit("wanted", b"")
+    assert [m.prefix for m in sub.collect(1)] == [b"wanted"]
+
+
+def test_flood_of_connections(router, conn):
+    """More than the router takes: those are told so. Those that are there stay, and places that are freed are used again."""
+    open_ones, refused = [], 0
+    try:
+        for _ in range(1500):
+            try:
+                own = Connection(router.socket, seconds=10)
+            except BlockingIOError:
+                time.sleep(0.01)
+                continue
+            open_ones.append(own)
+        for own in open_ones:
+            try:
+                own.hello()
+            except RouterError as e:
+                assert e.code == "limit"
+                refused += 1
+            except (Closed, BrokenPipeError, ConnectionResetError):
+                refused += 1
+        assert refused < len(open_ones)
+    finally:
+        for own in open_ones:
+            own.close()
+    wait_for(lambda: router.status() is not None, 20, "the router takes new connections")
+
+
+def test_random_bytes(router):
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    hello = frame(HELLO, HELLO_BODY)
+    for _ in range(150):
+        data = bytearray(hello + frame(SUBSCRIBE, EVERYTHING) + frame(REQUEST, {"id": 1, "what": "status"}))
+        for _ in range(rng.randrange(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        with Connection(router.socket) as own:
+            try:
+                own.send_bytes(bytes(data[:rng.randrange(len(data) + 1)]))
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+
+
+def test_early_close_before_streaming(server):
+    """Clients that ask before the router has a server, and go again."""
+    with Router("host=/nonexistent dbname=postgres user=postgres") as router:
+        router.spawn()
+        wait_for(lambda: router.status() is not None, 20, "the router's socket")
+        assert router.status()["state"] in ("connecting", "waiting")
+        for _ in range(20):
+            with Connection(router.socket) as own:
+                own.hello()
+                own.send(SUBSCRIBE, EVERYTHING)
+        wait_for(lambda: len(router.status()["sessions"]) <= 1, 10, "their sessions are gone")

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: PostgreSQL
+"""libwalbus' publishing, from C: tests/integration/publish_api.c makes the calls and checks their results."""
+
+import os
+import subprocess
+
+import pytest
+from harness import places
+
+
+def test_publish_api(bus):
+    program = os.path.join(places.build_dir(), "tests", "integration", "publish_api")
+    if not os.path.exists(program):
+        pytest.skip(f"{program} was not built")
+    done = subprocess.run([program, bus.dsn()], env=places.child_environment(), cwd="/", stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120, check=False)
+    text = done.stdout.decode(errors="replace")
+    places.assert_no_sanitizer_report(text, program)
+    assert done.returncode == 0, text

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: PostgreSQL
+"""The slot lets go of WAL, whatever else the server is busy with, and whatever of it concerns us."""
+
+import subprocess
+import threading
+import time
+
+import pytest
+from harness import places
+from harness.router import Router
+from harness.waiting import Deadline, wait_for
+
+# Small segments, so that kept WAL shows after a few megabytes.
+SERVER = {"wal_segsize": 1,
+          "settings": {"min_wal_size": "2MB", "max_wal_size": "8MB", "checkpoint_timeout": "30s"}}
+SEGMENT = 1 << 20
+# What the server keeps for itself with these settings, once nothing else holds WAL: max_wal_size at most,
+# and the segments of the checkpoint in progress.
+FILES_MAX = 14
+FOLLOWS_SECONDS = 15
+LOAD_SECONDS = 20
+
+
+class Watch:
+    """Samples the slot while a load runs."""
+
+    def __init__(self, server):
+        self.server = server
+        self.first = server.wal_lsn()
+        self.samples = []
+        self.late = []
+
+    def sample(self):
+        now = time.monotonic()
+        self.samples.append((now, self.server.wal_lsn()))
+        confirmed = self.server.slot()["confirmed"]
+        due = max((lsn for t, lsn in self.samples if t <= now - FOLLOWS_SECONDS), default=0)
+        if confirmed < due:
+            self.late.append((round(now - self.samples[0][0], 1), due - confirmed))
+
+    def run(self, goes_on):
+        deadline = Deadline(120, "the load ends")
+        while goes_on():
+            self.sample()
+            time.sleep(min(0.5, deadline.left()))
+        return self
+
+    def settle(self):
+        """The load is over: the slot must have followed in time, and WAL be recycled."""
+        assert self.late == [], "the confirmed position was more than 15 s behind: (at, bytes)"
+        end = self.server.wal_lsn()
+        written = end - self.first
+        assert written > 20 * SEGMENT, f"only {written} bytes of WAL were written; that shows nothing"
+        wait_for(lambda: self.server.slot()["confirmed"] >= end, FOLLOWS_SECONDS, "the confirmed position follows")
+
+        def recycled():
+            with self.server.connect() as conn:
+                conn.run("CHECKPOINT")
+            return self.server.wal_files() <= FILES_MAX
+        wait_for(recycled, FOLLOWS_SECONDS, f"pg_wal is back at {FILES_MAX} files", every=0.5)
+
+
+@pytest.mark.parametrize("where", ["same database", "other database"])
+def test_pgbench(router, server, where):
+    pgbench = places.tool("pgbench")
+    if pgbench is None:
+        pytest.skip("pgbench was found neither beside the server nor in PATH")
+    database = "postgres" if where == "same database" else "busy"
+    if database != "postgres":
+        server.create_database(database)
+    base = [pgbench, "-h", server.sockets, "-p", "5432", "-U", "postgres"]
+    subprocess.run([*base, "-i", "-q", "-s", "2", database], check=True, timeout=60,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    watch = Watch(server)
+    load = subprocess.Popen([*base, "-n", "-c", "2", "-T", str(LOAD_SECONDS), database],
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        watch.run(lambda: load.poll() is None)
+        assert load.returncode == 0, load.stderr.read()
+    finally:
+        if load.poll() is None:
+            load.kill()
+        load.wait(10)
+        load.stderr.close()
+    watch.settle()
+    assert router.status()["state"] == "streaming"
+
+
+@pytest.mark.parametrize("transactional", [False, True], ids=["non-transactional", "transactional"])
+def test_messages_alone(router, server, transactional):
+    """Non-transactional messages by themselves keep all WAL, although the slot looks as if it followed."""
+    sub = router.subscriber()
+    sent = 0
+    over = threading.Event()
+
+    def load():
+        nonlocal sent
+        with server.connect() as own:
+            end = time.monotonic() + LOAD_SECONDS
+            while time.monotonic() < end:
+                own.run("SELECT count(pg_logical_emit_message(%s, 'load', convert_to(repeat('x', 20000), 'UTF8'))) "
+                        "FROM generate_series(1, 10)", transactional)
+                sent += 10
+                time.sleep(0.05)
+        over.set()
+
+    watch = Watch(server)
+    thread = threading.Thread(target=load)
+    thread.start()
+    deadline = Deadline(60, "the load's messages")
+    while not over.is_set():
+        watch.sample()
+        sub.collect(1)
+        while sub.connection.pending():
+            sub.next(deadline)
+    thread.join(10)
+    with server.connect() as conn:
+        sub.drain(conn, seconds=30)
+    assert len(sub.messages) - 1 == sent
+    watch.settle()
+
+
+def test_idle(server):
+    """Nothing happens but what the server itself writes at checkpoints."""
+    server.create_bus()
+    try:
+        with Router(server.dsn()) as router:
+            router.start()
+            with server.connect() as conn:
+                conn.run("SELECT pg_switch_wal()")
+                conn.run("CHECKPOINT")
+            end = server.wal_lsn()
+            wait_for(lambda: server.slot()["confirmed"] >= end, FOLLOWS_SECONDS, "the confirmed position follows")
+            assert router.status()["state"] == "streaming"
+    finally:
+        server.drop_bus()

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: PostgreSQL
+"""The router never holds up the server, and the server's wal_sender_timeout never cuts the router."""
+
+import threading
+import time
+
+import psycopg2
+import pytest
+from harness.router import Router
+from harness.server import Server, one
+from harness.subscriber import Subscriber
+from harness.waiting import holds_for, wait_for
+
+STOP_SECONDS = 2.0
+# More than twice wal_sender_timeout.
+WATCH_SECONDS = 12.5
+
+
+def goes_on(router, server, sub):
+    """After a restart of the server: the router is back by itself, and the subscriber noticed only a pause."""
+    router.wait_state("streaming", 40)
+    with server.connect() as conn:
+        return sub.drain(conn, seconds=30)
+
+
+def test_stop_while_idle(router, server, conn):
+    sub = router.subscriber()
+    conn.emit("before", b"")
+    assert [m.prefix for m in sub.collect(1)] == [b"before"]
+    pid = router.pid
+    for _ in range(2):
+        assert server.stop("fast") < STOP_SECONDS
+        assert router.status()["state"] in ("connecting", "waiting")
+        server.start()
+        with server.connect() as own:
+            own.emit("after", b"")
+        assert [m.prefix for m in goes_on(router, server, sub)] == [b"after"]
+    assert router.pid == pid and router.process.poll() is None
+
+
+def test_stop_right_after_messages(router, server):
+    sub = router.subscriber()
+    for n in range(3):
+        with server.connect() as conn:
+            conn.run("SELECT count(pg_logical_emit_message(i %% 2 = 0, 'm', int4send(i))) "
+                     "FROM generate_series(1, 1000) i")
+        assert server.stop("fast") < STOP_SECONDS
+        server.start()
+        messages = goes_on(router, server, sub)
+        assert sorted(int.from_bytes(m.content, "big") for m in messages) == list(range(1, 1001)), f"round {n}"
+
+
+def test_immediate_stop(router, server, conn):
+    sub = router.subscriber()
+    conn.emit("before", b"")
+    sub.collect(1)
+    server.stop("immediate")
+    server.start()
+    with server.connect() as own:
+        own.emit("after", b"")
+    assert [m.prefix for m in goes_on(router, server, sub)] == [b"after"]
+
+
+def test_open_transactions_die_with_the_server(router, server, conn):
+    sub = router.subscriber()
+    conn.begin()
+    conn.emit("never", b"")
+    alone = server.connect()
+    alone.emit("alone", b"", transactional=False)
+    assert server.stop("fast") < STOP_SECONDS
+    server.start()
+    alone.close()
+    assert [m.prefix for m in goes_on(router, server, sub)] == [b"alone"]
+
+
+def test_stop_while_not_yet_allowed_to_advance():
+    """No ordinary connection is left, so the heartbeat cannot prove the slot; replication has connections of its own."""
+    settings = {"max_connections": 12, "superuser_reserved_connections": 3, "max_worker_processes": 2}
+    with Server(settings=settings) as server:
+        server.start()
+        with server.connect() as conn:
+            conn.run("CREATE ROLE filler LOGIN")
+            conn.run("CREATE ROLE reader LOGIN REPLICATION")
+        server.create_bus()
+        fillers = []
+        with pytest.raises(psycopg2.OperationalError, match="connection slots"):
+            while len(fillers) < 20:
+                fillers.append(server.connect(user="filler"))
+        with Router(server.dsn(user="reader")) as router:
+            router.spawn()
+            wait_for(lambda: server.slot()["active"], 20, "the router reads the slot")
+            sub = router.subscriber()
+            confirmed = server.slot()["confirmed"]
+            with server.connect() as conn:
+                conn.run("SELECT pg_switch_wal()")
+                conn.run("CHECKPOINT")
+            # Keepalives come, and are not acknowledged: nothing has proved yet that messages come through.
+            holds_for(lambda: server.slot()["confirmed"] == confirmed, 2, "the slot stays where it is")
+            assert server.stop("fast") < STOP_SECONDS
+            for filler in fillers:
+                filler.close()
+            server.start()
+            with server.connect() as conn:
+                conn.emit("after", b"")
+            assert [m.prefix for m in goes_on(router, server, sub)] == [b"after"]
+
+
+BACKLOG_MESSAGES = 5000
+BACKLOG_SIZE = 100_000
+
+
+@pytest.mark.parametrize("transactions", [500, 1], ids=["many transactions", "one transaction"])
+def test_stop_while_catching_up(bus, transactions):
+    each = BACKLOG_MESSAGES // transactions
+    with bus.connect() as conn:
+        for t in range(transactions):
+            conn.run("SELECT count(pg_logical_emit_message(true, 'backlog', int4send(i) || "
+                     "convert_to(repeat('x', %s), 'UTF8'))) FROM generate_series(%s, %s) i",
+                     BACKLOG_SIZE, t * each + 1, (t + 1) * each)
+    with Router(bus.dsn()) as router:
+        router.spawn()
+        wait_for(lambda: router.status() is not None, 20, "the router's socket")
+        sub = Subscriber(router.socket, ["backlog"], seconds=40)
+        try:
+            if transactions > 1:
+                sub.collect(BACKLOG_MESSAGES // 50, seconds=60)
+            took = bus.stop("fast")
+            assert took < STOP_SECONDS
+            bus.start()
+            while not sub.messages or int.from_bytes(sub.messages[-1].content[:4], "big") < BACKLOG_MESSAGES:
+                sub.collect(1, seconds=120)
+                for message in sub.messages[:-1]:
+                    assert len(message.content) == BACKLOG_SIZE + 4
+                sub.messages[:-1] = [m._replace(content=m.content[:4]) for m in sub.messages[:-1]]
+            numbers = [int.from_bytes(m.content[:4], "big") for m in sub.messages]
+            assert numbers == list(range(numbers[0], BACKLOG_MESSAGES + 1)), "none twice, none missing"
+            router.wait_state("streaming", 40)
+        finally:
+            sub.close()
+
+
+@pytest.fixture
+def impatient(server):
+    server.reload(wal_sender_timeout="5s")
+    server.create_bus()
+    yield server
+    server.drop_bus()
+    server.reload(wal_sender_timeout=None)
+
+
+class Load:
+    """Messages as fast as one session makes them, in a thread."""
+
+    def __init__(self, server, size=200):
+        self.server = server
+        self.size = size
+        self.sent = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        with self.server.connect() as conn:
+            while not self._stop.is_set():
+                conn.run("SELECT count(pg_logical_emit_message(true, 'load', convert_to(repeat('x', %s), 'UTF8'))) "
+                         "FROM generate_series(1, 100)", self.size)
+                self.sent += 100
+                time.sleep(0.005)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(20)
+
+
+def test_wal_sender_timeout_while_idle(impatient):
+    with Router(impatient.dsn(), args=["--heartbeat-interval", "60s"]) as router:
+        router.start()
+        before = impatient.walsenders()
+        assert len(before) == 1
+        holds_for(lambda: impatient.walsenders() == before, WATCH_SECONDS, "the same walsender", every=0.25)
+
+
+def test_wal_sender_timeout_under_load(impatient):
+    with Router(impatient.dsn()) as router:
+        router.start()
+        before = impatient.walsenders()
+        assert len(before) == 1
+        sub = router.subscriber()
+        with Load(impatient) as load:
+            end = time.monotonic() + WATCH_SECONDS
+            while time.monotonic() < end:
+                sub.collect(1000)
+                assert impatient.walsenders() == before
+        with impatient.connect() as conn:
+            sub.drain(conn, seconds=40)
+        assert len(sub.messages) - 1 == load.sent
+        assert impatient.walsenders() == before
+
+
+def test_wal_sender_timeout_with_a_subscriber_that_does_not_read(impatient):
+    with Router(impatient.dsn()) as router:
+        router.start()
+        before = impatient.walsenders()
+        assert len(before) == 1
+        frozen = router.subscriber_process()
+        frozen.freeze()
+        with Load(impatient, size=2000):
+            holds_for(lambda: impatient.walsenders() == before, WATCH_SECONDS, "the same walsender", every=0.25)
+        frozen.thaw()
+        assert frozen.result()["code"] in ("too-slow", None)
+
+
+def test_a_killed_walsender_is_replaced(router, server, conn):
+    sub = router.subscriber()
+    conn.emit("before", b"")
+    sub.collect(1)
+    pid, = server.walsenders()
+    assert one(conn, "SELECT pg_terminate_backend(%s, 5000)", pid)
+    conn.emit("after", b"")
+    assert [m.prefix for m in sub.collect(1, seconds=40)] == [b"after"]
+    assert server.walsenders() != [pid]
+
+
+def test_a_killed_heartbeat_session_is_no_reason_to_reconnect(router, server, conn):
+    sub = router.subscriber()
+    before = server.walsenders()
+    assert conn.rows("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE backend_type = "
+                     "'client backend' AND application_name LIKE '%%walbus%%' AND pid <> ALL(%s)", before) == [(True,)]
+    conn.emit("after", b"")
+    assert [m.prefix for m in sub.drain(conn)] == [b"after"]
+    assert server.walsenders() == before
+
+
+def test_router_stop_is_quick(bus, conn):
+    with Router(bus.dsn()) as router:
+        router.start()
+        sub = router.subscriber()
+        conn.emit("a", b"")
+        sub.collect(1)
+        assert router.stop() < 5
+        assert sub.connection.closed_by_router() == "stopping"

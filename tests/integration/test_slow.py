@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: PostgreSQL
+"""A subscriber that does not read delays nobody, and does not make the router grow."""
+
+import time
+
+import pytest
+from harness import places
+from harness.router import Router
+
+MEMORY_MAX = 64 << 20
+ROUND_SECONDS = 5
+
+# bytes of a content, messages in a round, rounds: 200 MB each
+SHAPES = {"small": (300, 20_000, 30), "60 kB": (60_000, 170, 20), "100 kB": (100_000, 100, 20),
+          "1 MB": (1_000_000, 10, 20)}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_one_stopped_subscriber(bus, conn, shape):
+    build = places.plain_build()
+    if build is None:
+        pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
+    size, count, rounds = SHAPES[shape]
+    with Router(bus.dsn(), build=build) as router:
+        router.start()
+        reader = router.subscriber()
+        filtered = router.subscriber("load.none", "test.>")
+        stopped = router.subscriber_process()
+        stopped.freeze()
+        most = 0
+        for n in range(rounds):
+            began = time.monotonic()
+            conn.run("SELECT count(pg_logical_emit_message(true, 'load.all', convert_to(repeat('x', %s), 'UTF8'))) "
+                     "FROM generate_series(1, %s)", size, count)
+            emitted = time.monotonic()
+            messages = reader.collect(count, seconds=ROUND_SECONDS)
+            assert {len(m.content) for m in messages} == {size}
+            reader.messages.clear()
+            most = max(most, router.rss_anon())
+            assert most < MEMORY_MAX, f"{most >> 20} MB after {n + 1} rounds"
+            assert time.monotonic() - emitted < ROUND_SECONDS, (n, emitted - began)
+        filtered.drain(conn)
+        stopped.thaw()
+        result = stopped.result()
+        assert result["code"] == "too-slow", result
+        assert 0 < len(result["text"])
+        assert result["messages"] < count * rounds
+        conn.emit("load.none", b"")
+        assert [m.prefix for m in filtered.drain(conn)] == [b"load.none"]
+        assert router.rss_anon() < MEMORY_MAX
+
+
+def test_many_stopped_subscribers(bus, conn):
+    """Each message is in memory once, however many wait for it."""
+    build = places.plain_build()
+    if build is None:
+        pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
+    with Router(bus.dsn(), build=build) as router:
+        router.start()
+        stopped = [router.subscriber_process() for _ in range(8)]
+        for process in stopped:
+            process.freeze()
+        reader = router.subscriber()
+        for _ in range(10):
+            conn.run("SELECT count(pg_logical_emit_message(true, 'load', convert_to(repeat('x', 1000), 'UTF8'))) "
+                     "FROM generate_series(1, 10000)")
+            reader.collect(10_000, seconds=ROUND_SECONDS)
+            reader.messages.clear()
+            assert router.rss_anon() < MEMORY_MAX
+        for process in stopped:
+            process.thaw()
+        assert {process.result()["code"] for process in stopped} == {"too-slow"}
+
+
+def test_a_short_pause_is_forgiven(router, conn):
+    """What fits into the buffers is no reason to close anybody."""
+    paused = router.subscriber_process()
+    paused.freeze()
+    reader = router.subscriber()
+    for _ in range(100):
+        conn.emit("load", b"x" * 1000)
+    reader.collect(100)
+    paused.thaw()
+    conn.emit("load", b"")
+    reader.collect(1)
+    router.stop()
+    result = paused.result()
+    assert (result["messages"], result["code"]) == (101, "stopping")
