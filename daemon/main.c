@@ -4,6 +4,7 @@
 #include <getopt.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,10 +44,16 @@ static void print_help(void)
     buf_deinit(&text);
 }
 
-static int usage(const char *fmt, const char *word)
+static int usage(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+static int usage(const char *fmt, ...)
 {
+    va_list ap;
+
     fputs("walbusd: ", stderr);
-    fprintf(stderr, fmt, word);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
     fputs(" (walbusd --help)\n", stderr);
     return ROUTER_EXIT_USAGE;
 }

@@ -192,6 +192,7 @@ void pglink_connect(struct pglink *l, const struct connect_options *options)
         abort(); /* a few bytes at start-up that are not there: nothing could be reported either */
     PQsetErrorVerbosity(l->conn, PQERRORS_VERBOSE); /* so that a refusal's text has its SQLSTATE */
     (void)PQsetNoticeReceiver(l->conn, pglink_on_notice, l);
+    snprintf(l->user, sizeof l->user, "%s", PQuser(l->conn) ? PQuser(l->conn) : "");
     l->state = PGLINK_CONNECTING;
     (void)uv_timer_init(l->loop, l->timer);
     l->timer->data = l;

@@ -48,6 +48,7 @@ struct pglink {
     bool writing; /* libpq has output queued */
     struct buf error; /* of the last failure, one line */
     char sqlstate[PG_SQLSTATE_SIZE]; /* of it, or of the last notice; "" unknown */
+    char user[256]; /* the role of the last attempt, as libpq worked it out */
 };
 
 void pglink_init(struct pglink *l, uv_loop_t *loop, const struct pglink_ops *ops, void *owner);

@@ -148,7 +148,8 @@ static void on_failed(void *owner)
 {
     struct source *s = owner;
     struct precondition_finding findings[PRECONDITION_MAX];
-    size_t n = precondition_explain_connect(s->link.sqlstate, buf_str(&s->link.error), findings);
+    size_t n = precondition_explain_connect(s->link.sqlstate, buf_str(&s->link.error),
+                                            *s->link.user ? s->link.user : NULL, findings);
 
     if (n)
         source_findings(s, findings, n);

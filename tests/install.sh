@@ -8,7 +8,8 @@
 
 # To build walbus.
 packages_build=(gcc libc6-dev meson ninja-build pkg-config
-    libpq-dev libsodium-dev libcbor-dev libuv1-dev libinih-dev libjansson-dev)
+    libpq-dev libsodium-dev libcbor-dev libuv1-dev libinih-dev libjansson-dev
+    libxxhash-dev)
 # To test it as well.
 packages_test=(g++ check binutils python3 python3-pytest python3-pytest-xdist python3-psycopg2)
 # The shared libraries and data of an unpacked server and its client programs.
