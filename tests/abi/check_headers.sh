@@ -20,6 +20,7 @@ compile() { # WHAT COMPILER FLAG...
 
 count=0
 for path in "$include"/walbus/*.h; do
+    [ -e "$path" ] || continue
     header=walbus/${path##*/}
     count=$((count + 1))
     for suffix in .c .cc; do

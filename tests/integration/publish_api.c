@@ -40,9 +40,9 @@ __attribute__((noreturn)) static void die(const char *what, const char *why)
 static void expect(const struct walbus_publisher *p, enum walbus_result got,
                    enum walbus_result want, const char *what)
 {
-    check(got == want, "%s: %s%s%s%s", what, walbus_result_name(got),
+    check(got == want, "%s: %s%s%s%s%s", what, walbus_result_name(got),
           got == want ? "" : ", wanted ", got == want ? "" : walbus_result_name(want),
-          got == WALBUS_OK ? "" : walbus_publisher_error(p));
+          got == WALBUS_OK ? "" : ": ", got == WALBUS_OK ? "" : walbus_publisher_error(p));
 }
 
 static void run(PGconn *conn, const char *sql)
