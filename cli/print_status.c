@@ -12,6 +12,9 @@
 /** Values begin here, or two columns behind a longer key. */
 #define VALUE_COLUMN 24
 
+/** Levels on one line: a session, and its lists. */
+#define INLINE_DEPTH 2
+
 static bool ends_with(struct bytes key, const char *end)
 {
     size_t size = strlen(end);
@@ -99,14 +102,15 @@ static bool walk_next(struct walk *w, struct bytes *key, struct bytes *value)
     return true;
 }
 
-/** "key value, key value" of a map; the values of an array; anything else as it is. */
-static void put_inline(struct buf *out, struct bytes key, struct bytes item)
+/** "key value, key value" of a map, the values of an array with blanks between, a dash for an empty
+ *  one; anything else as it is. `depth` more levels are taken apart, the rest is diagnostic. */
+static void put_inline(struct buf *out, struct bytes key, struct bytes item, int depth)
 {
-    struct bytes inner, value;
+    struct bytes inner = key, value;
     struct walk w;
     bool first = true;
 
-    if (!walk_start(&w, item, CBOR_MAP) && !walk_start(&w, item, CBOR_ARRAY)) {
+    if (depth == 0 || (!walk_start(&w, item, CBOR_MAP) && !walk_start(&w, item, CBOR_ARRAY))) {
         put_scalar(out, key, item);
         return;
     }
@@ -120,7 +124,7 @@ static void put_inline(struct buf *out, struct bytes key, struct bytes item)
             put_label(out, inner);
             buf_append_u8(out, ' ');
         }
-        put_scalar(out, w.is_map ? inner : key, value);
+        put_inline(out, inner, value, depth - 1);
     }
 }
 
@@ -151,7 +155,7 @@ static void put_entry(struct buf *out, struct bytes key, struct bytes item, cons
         buf_append_u8(out, '\n');
         while (walk_next(&w, &inner, &value)) {
             buf_printf(out, "%s  - ", indent);
-            put_inline(out, key, value);
+            put_inline(out, key, value, INLINE_DEPTH);
             buf_append_u8(out, '\n');
         }
         return;
@@ -159,7 +163,7 @@ static void put_entry(struct buf *out, struct bytes key, struct bytes item, cons
     do
         buf_append_u8(out, ' ');
     while (!out->failed && out->size - mark < VALUE_COLUMN);
-    put_inline(out, key, item);
+    put_inline(out, key, item, INLINE_DEPTH);
     buf_append_u8(out, '\n');
 }
 

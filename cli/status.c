@@ -178,10 +178,10 @@ static int find_socket(struct status *s, char **ret)
 
         if (rc == 0)
             return -1;
-        if (rc != -EINVAL)
-            return cli_fail(COMMAND, "%s.", strerror(-rc));
-        if (s->cli->settings.socket)
+        if (rc == -EINVAL)
             return cli_usage(COMMAND, "%s", s->unreachable);
+        if (rc != -ENOENT)
+            return cli_fail(COMMAND, "%s.", strerror(-rc));
         if (!s->wait || until(s->deadline_ns) == 0)
             return cli_unreachable(COMMAND, "%s", s->unreachable);
         (void)poll(NULL, 0, MIN(until(s->deadline_ns), (int)(AGAIN_NS / 1000000)));

@@ -334,9 +334,10 @@ static int run_with(struct cli *cli, const struct tail_options *o, struct tail *
     char why[SETTINGS_WHY_SIZE], *path;
     int rc = settings_client_socket(&cli->settings, &path, why);
 
+    if (rc == -ENOENT)
+        return cli_unreachable(COMMAND, "%s", why);
     if (rc == -EINVAL)
-        return cli->settings.socket ? cli_usage(COMMAND, "%s", why)
-                                    : cli_unreachable(COMMAND, "%s", why);
+        return cli_usage(COMMAND, "%s", why);
     if (rc < 0)
         return cli_fail(COMMAND, "%s.", strerror(-rc));
     struct subscriber_options options = {

@@ -29,17 +29,21 @@ static void put_frame(struct buf *out, uint8_t type, size_t size)
 
     frame_header_encode(header, (struct frame_header){.size = (uint32_t)size, .type = type});
     buf_append(out, header, sizeof header);
+    uint8_t *body = buf_reserve(out, size);
+    ck_assert_ptr_nonnull(body);
     for (size_t i = 0; i < size; i++)
-        buf_append_u8(out, (uint8_t)(i * 7 + type));
-    ck_assert(!out->failed);
+        body[i] = (uint8_t)(i * 7 + type);
+    out->size += size;
 }
 
 static void check_body(struct frame_header h, const uint8_t *body, uint8_t type, size_t size)
 {
     ck_assert_uint_eq(h.type, type);
     ck_assert_uint_eq(h.size, size);
+    size_t wrong = 0;
     for (size_t i = 0; i < size; i++)
-        ck_assert_uint_eq(body[i], (uint8_t)(i * 7 + type));
+        wrong += body[i] != (uint8_t)(i * 7 + type);
+    ck_assert_uint_eq(wrong, 0);
 }
 
 /** Sends all of `stream`, filling the reader in between, until a frame is there. */

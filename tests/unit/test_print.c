@@ -274,7 +274,7 @@ START_TEST(a_status_for_people)
                                       "  name                  w\\x1b\n"
                                       "  retained              1.5 kB\n"
                                       "sessions\n"
-                                      "  - id 1, filters [\"a\", \"b\"]\n"
+                                      "  - id 1, filters a b\n"
                                       "none                    -\n"
                                       "later                   -\n");
     unit_assert_text(print_status_text(status, "state"), "streaming");
