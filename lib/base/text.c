@@ -252,10 +252,12 @@ static int parse_quantity(const char *text, const struct unit *units, const char
             }
         }
     }
-    while (*at == ' ' || *at == '\t')
-        at++;
-
-    const char *word = *at ? at : default_unit;
+    const char *word = default_unit;
+    if (*at) {
+        while (*at == ' ' || *at == '\t')
+            at++;
+        word = at;
+    }
     for (; units->word; units++)
         if (strcmp(units->word, word) == 0)
             break;

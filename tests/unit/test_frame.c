@@ -53,8 +53,9 @@ START_TEST(header_wants_its_zeros)
         struct frame_header h = {7, 7, 7};
 
         bytes_put_u16(raw + 6, (uint16_t)v);
-        ck_assert_int_eq(frame_header_decode(raw, &h), -EBADMSG);
-        ck_assert_uint_eq(h.size, 7);
+        /* Check tells its parent of each assertion, which is too slow for so many. */
+        if (frame_header_decode(raw, &h) != -EBADMSG || h.size != 7)
+            ck_abort_msg("%u was accepted", v);
     }
 }
 END_TEST

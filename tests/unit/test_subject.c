@@ -249,8 +249,10 @@ START_TEST(every_byte_value)
             struct filter pattern = {FILTER_PATTERN, byte}, same = {FILTER_EXACT, byte};
             bool want = c == d || c == '>' || (c == '*' && d != '.');
 
-            ck_assert_msg(filter_matches(&pattern, prefix) == want, "%u against %u", c, d);
-            ck_assert_msg(filter_matches(&same, prefix) == (c == d), "%u against %u", c, d);
+            /* Check tells its parent of each assertion, which is too slow for so many. */
+            if (filter_matches(&pattern, prefix) != want ||
+                filter_matches(&same, prefix) != (c == d))
+                ck_abort_msg("%u against %u", c, d);
         }
     }
 }
