@@ -114,7 +114,8 @@ static bool has_walbusd(const char *folder)
     return access(path, X_OK) == 0;
 }
 
-/* This executable, and the walbusd that belongs to it: of the same build, of the same installation, of PATH. */
+/* This executable, and the walbusd that belongs to it: of the same build, of the same installation,
+ * of PATH. */
 static bool find_programs(struct dev_plan *plan)
 {
     char folder[PATH_MAX];
@@ -156,9 +157,9 @@ static int make_folder(struct dev_plan *plan)
     snprintf(plan->folder, sizeof plan->folder, "%s/walbus-dev-XXXXXX", tmp);
     /* 0700 and the server's own: whoever reaches its socket is its superuser. */
     if (!mkdtemp(plan->folder))
-        return cli_fail("dev", "%s: %s", plan->folder, strerror(errno));
+        return cli_fail("dev", "%s: %s.", plan->folder, strerror(errno));
     if (plan->change_user && chown(plan->folder, plan->uid, plan->gid) < 0) {
-        int status = cli_fail("dev", "%s: %s", plan->folder, strerror(errno));
+        int status = cli_fail("dev", "%s: %s.", plan->folder, strerror(errno));
         (void)rmdir(plan->folder);
         return status;
     }
@@ -174,19 +175,19 @@ static int make_plan(struct cli *cli, const struct dev *dev, struct dev_plan *pl
         .slot = cli->settings.slot, .publication = cli->settings.publication, .keep = dev->keep};
     if (!find_server(dev->pg_bindir, plan->bindir)) {
         if (dev->pg_bindir)
-            return cli_fail("dev", "there is no initdb and postgres in %s", dev->pg_bindir);
+            return cli_fail("dev", "There is no initdb and postgres in %s.", dev->pg_bindir);
         return cli_fail("dev", "PostgreSQL's initdb is neither in PATH nor below " DEBIAN_VERSIONS
-                               ": install a server, or name its folder with --pg-bindir");
+                               ": install a server, or name its folder with --pg-bindir.");
     }
     if (!find_programs(plan))
-        return cli_fail("dev", "walbusd is neither beside this program nor in PATH");
+        return cli_fail("dev", "walbusd is neither beside this program nor in PATH.");
     if (geteuid() == 0) {
         const struct passwd *user = getpwnam("postgres");
         if (!user)
             user = getpwnam("nobody");
         if (!user)
-            return cli_fail("dev", "the server refuses to run as root, and there is neither a "
-                                   "user postgres nor a user nobody");
+            return cli_fail("dev", "The server refuses to run as root, and there is neither a "
+                                   "user postgres nor a user nobody.");
         plan->change_user = true;
         plan->uid = user->pw_uid;
         plan->gid = user->pw_gid;
@@ -206,7 +207,7 @@ static pid_t start_command(const struct dev_plan *plan, char **argv)
     dev_child_prepare(parent, SIGTERM);
     execvp(argv[0], argv);
     int status = errno == ENOENT ? 127 : 126;
-    (void)cli_fail("dev", "%s: %s", argv[0], strerror(errno));
+    (void)cli_fail("dev", "%s: %s.", argv[0], strerror(errno));
     _exit(status);
 }
 
@@ -241,9 +242,9 @@ static int serve(const struct dev_plan *plan, int ready_fd, int signal_fd, int a
             if (argc == 0) {
                 printf("WALBUS_DSN='%s'\nWALBUS_SOCKET='%s'\nready\n", plan->dsn, plan->socket);
                 if (fflush(stdout) != 0)
-                    return cli_fail("dev", "standard output: %s", strerror(errno));
+                    return cli_fail("dev", "standard output: %s.", strerror(errno));
             } else if ((command = start_command(plan, argv)) < 0) {
-                return cli_fail("dev", "%s", strerror(errno));
+                return cli_fail("dev", "%s.", strerror(errno));
             }
         }
         struct signalfd_siginfo si;
@@ -256,7 +257,8 @@ static int serve(const struct dev_plan *plan, int ready_fd, int signal_fd, int a
             continue;
         if (command == 0)
             return CLI_OK;
-        /* The terminal gives SIGINT to the whole group; the others, and a second one, are handed on. */
+        /* The terminal gives SIGINT to the whole group; the others, and a second one, are handed
+         * on. */
         if (si.ssi_signo != SIGINT || si.ssi_code != SI_KERNEL || stopping)
             kill(command, (int)si.ssi_signo);
         stopping = true;
@@ -283,7 +285,7 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
     int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (signal_fd < 0 || pipe2(hold, O_CLOEXEC) < 0 || pipe2(ready, O_CLOEXEC) < 0) {
-        status = cli_fail("dev", "%s", strerror(errno));
+        status = cli_fail("dev", "%s.", strerror(errno));
         dev_remove_folder(plan.folder);
         return status;
     }
@@ -291,7 +293,7 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
     (void)fflush(stderr);
     pid_t keeper = fork();
     if (keeper < 0) {
-        status = cli_fail("dev", "%s", strerror(errno));
+        status = cli_fail("dev", "%s.", strerror(errno));
         dev_remove_folder(plan.folder);
         return status;
     }
@@ -323,13 +325,16 @@ const struct cli_command cli_command_dev = {
     .sentence = "Runs a throw-away PostgreSQL and a router.",
     .details =
         "Prints WALBUS_DSN='…' and WALBUS_SOCKET='…', then `ready`, and runs until SIGINT. With\n"
-        "COMMAND it runs that with both exported, prints nothing itself, and exits with its status.\n"
-        "The server listens on a socket in a folder of its own, not on TCP; as root it runs as the\n"
+        "COMMAND it runs that with both exported, prints nothing itself, and exits with its "
+        "status.\n"
+        "The server listens on a socket in a folder of its own, not on TCP; as root it runs as "
+        "the\n"
         "user postgres, else nobody. All is gone at the end, also when the parent ends.\n"
         "\n"
         "Examples:\n"
         "  walbus dev\n"
-        "  walbus dev -- sh -c 'walbus tail --count 1 & sleep 1; walbus publish orders.created 1; wait'\n"
+        "  walbus dev -- sh -c 'walbus tail --count 1 & sleep 1; walbus publish orders.created 1; "
+        "wait'\n"
         "  walbus dev --pg-bindir /usr/lib/postgresql/15/bin -- ./my-tests\n",
     .options = dev_options,
     .option = dev_option,

@@ -39,10 +39,10 @@
 #include "cli.h"
 
 /* How long each step may take. initdb needs about a second; the rest is for slow disks. */
-#define INITDB_MS  60000
-#define START_MS   60000
-#define SETUP_MS   30000
-#define ROUTER_MS  30000
+#define INITDB_MS 60000
+#define START_MS  60000
+#define SETUP_MS  30000
+#define ROUTER_MS 30000
 /* design section 9: the router stops in under 5 s. */
 #define ROUTER_STOP_MS 6000
 #define SERVER_STOP_MS 10000
@@ -52,9 +52,9 @@
 #define LOG_TAIL 2000
 
 enum await {
-    AWAIT_ENDED,   /* the child has ended */
+    AWAIT_ENDED, /* the child has ended */
     AWAIT_TIMEOUT,
-    AWAIT_STOP,    /* the hold pipe is closed, or SIGTERM: wind up */
+    AWAIT_STOP, /* the hold pipe is closed, or SIGTERM: wind up */
 };
 
 struct keeper {
@@ -91,7 +91,8 @@ void dev_remove_folder(const char *path)
     (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
-/* Forks and runs a program with its outputs at the end of `log`. The server's programs run unprivileged. */
+/* Forks and runs a program with its outputs at the end of `log`. The server's programs run
+ * unprivileged. */
 static pid_t spawn(struct keeper *k, const char *log, bool as_server, int death_signal,
                    const char *const *argv)
 {
@@ -118,8 +119,8 @@ static pid_t spawn(struct keeper *k, const char *log, bool as_server, int death_
     _exit(127);
 }
 
-/* Waits for what happens first: the child `pid` ends, `ms` pass, or the end is asked for. A child that has
- * ended is left to waitpid. */
+/* Waits for what happens first: the child `pid` ends, `ms` pass, or the end is asked for. A child
+ * that has ended is left to waitpid. */
 static enum await await(struct keeper *k, pid_t pid, int ms, bool heed_hold)
 {
     uint64_t end = clock_monotonic_ns() + (uint64_t)ms * 1000000u;
@@ -236,18 +237,32 @@ static bool start_server(struct keeper *k)
     snprintf(postgres, sizeof postgres, "%s/postgres", plan->bindir);
     snprintf(data, sizeof data, "%s/data", plan->folder);
     snprintf(sockets, sizeof sockets, "unix_socket_directories=%s", plan->folder);
-    const char *make[] = {initdb, "-D", data, "-U", "postgres", "--auth=trust", "--no-locale",
-                          "--encoding=UTF8", "--no-sync", NULL};
-    if (!run(k, "initdb.log", true, INITDB_MS, "initdb failed", make))
+    const char *make[] = {
+        initdb,      "-D", data, "-U", "postgres", "--auth=trust", "--no-locale", "--encoding=UTF8",
+        "--no-sync", NULL};
+    if (!run(k, "initdb.log", true, INITDB_MS, "initdb failed.", make))
         return false;
     /* fsync off: the whole cluster is thrown away with the machine's first crash anyway. */
-    const char *start[] = {postgres, "-D", data, "-c", "listen_addresses=", "-c", sockets,
-                           "-c", "port=5432", "-c", "wal_level=logical",
-                           "-c", "max_prepared_transactions=10", "-c", "fsync=off", NULL};
+    const char *start[] = {postgres,
+                           "-D",
+                           data,
+                           "-c",
+                           "listen_addresses=",
+                           "-c",
+                           sockets,
+                           "-c",
+                           "port=5432",
+                           "-c",
+                           "wal_level=logical",
+                           "-c",
+                           "max_prepared_transactions=10",
+                           "-c",
+                           "fsync=off",
+                           NULL};
     k->server = spawn(k, "server.log", true, SIGQUIT, start);
     if (k->server < 0) {
         k->server = 0;
-        return failed(k, "server.log", "the server could not be started");
+        return failed(k, "server.log", "The server could not be started.");
     }
     for (int waited = 0; !server_is_ready(k); waited += LOOK_MS) {
         enum await a = await(k, k->server, LOOK_MS, true);
@@ -256,7 +271,7 @@ static bool start_server(struct keeper *k)
             return false;
         }
         if (a == AWAIT_ENDED || waited > START_MS)
-            return failed(k, "server.log", "the server did not start");
+            return failed(k, "server.log", "The server did not start.");
     }
     return true;
 }
@@ -264,20 +279,22 @@ static bool start_server(struct keeper *k)
 static bool start_router(struct keeper *k)
 {
     const struct dev_plan *plan = k->plan;
-    const char *setup[] = {plan->walbus, "setup", "--dsn", plan->dsn, "--slot", plan->slot,
-                           "--publication", plan->publication, NULL};
-    const char *router[] = {plan->walbusd, "--dsn", plan->dsn, "--slot", plan->slot,
-                            "--publication", plan->publication, "--socket", plan->socket, NULL};
+    const char *setup[] = {plan->walbus, "setup",         "--dsn",           plan->dsn, "--slot",
+                           plan->slot,   "--publication", plan->publication, NULL};
+    const char *router[] = {
+        plan->walbusd,   "--dsn",           plan->dsn,  "--slot",     plan->slot,
+        "--publication", plan->publication, "--socket", plan->socket, NULL};
     const char *wait[] = {plan->walbus, "status", "--socket", plan->socket, "--wait", "30", NULL};
 
-    if (!run(k, "setup.log", false, SETUP_MS, "walbus setup failed", setup))
+    if (!run(k, "setup.log", false, SETUP_MS, "walbus setup failed.", setup))
         return false;
     k->router = spawn(k, "router.log", false, SIGTERM, router);
     if (k->router < 0) {
         k->router = 0;
-        return failed(k, "router.log", "walbusd could not be started");
+        return failed(k, "router.log", "walbusd could not be started.");
     }
-    /* `status --wait` would wait for a router that is gone already; so look for its socket first. */
+    /* `status --wait` would wait for a router that is gone already; so look for its socket first.
+     */
     for (int waited = 0; access(plan->socket, F_OK) < 0; waited += LOOK_MS) {
         enum await a = await(k, k->router, LOOK_MS, true);
         if (a == AWAIT_STOP) {
@@ -285,9 +302,9 @@ static bool start_router(struct keeper *k)
             return false;
         }
         if (a == AWAIT_ENDED || waited > ROUTER_MS)
-            return failed(k, "router.log", "walbusd did not start");
+            return failed(k, "router.log", "walbusd did not start.");
     }
-    if (!run(k, "status.log", false, ROUTER_MS + 1000, "walbusd does not read the server", wait)) {
+    if (!run(k, "status.log", false, ROUTER_MS + 1000, "walbusd does not read the server.", wait)) {
         if (k->holding)
             show_log(k, "router.log");
         return false;
@@ -314,9 +331,9 @@ static bool watch(struct keeper *k)
 {
     for (;;) {
         if (await(k, k->server, 0, false) == AWAIT_ENDED)
-            return failed(k, "server.log", "the server ended");
+            return failed(k, "server.log", "The server ended.");
         if (await(k, k->router, 0, false) == AWAIT_ENDED)
-            return failed(k, "router.log", "walbusd ended");
+            return failed(k, "router.log", "walbusd ended.");
         struct pollfd fds[2] = {
             {.fd = k->signal_fd, .events = POLLIN},
             {.fd = k->hold_fd, .events = POLLIN},
@@ -362,7 +379,8 @@ _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int read
     sigset_t signals;
     bool ok = false;
 
-    /* A process group of its own: the terminal's SIGINT is for `walbus dev`, which closes the pipe. */
+    /* A process group of its own: the terminal's SIGINT is for `walbus dev`, which closes the pipe.
+     */
     (void)setpgid(0, 0);
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
@@ -374,7 +392,7 @@ _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int read
     k.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     clear_environment();
     if (k.signal_fd < 0 || chdir("/") < 0) {
-        (void)cli_fail("dev", "%s", strerror(errno));
+        (void)cli_fail("dev", "%s.", strerror(errno));
     } else if (start_server(&k) && start_router(&k)) {
         const char ready = DEV_READY;
         ok = write(ready_fd, &ready, 1) == 1;

@@ -15,21 +15,21 @@
 #include "base/macros.h"
 
 struct dev_plan {
-    char folder[80];         /* holds everything; short enough for two socket paths */
-    char bindir[PATH_MAX];   /* initdb and postgres */
-    char walbus[PATH_MAX];   /* this executable, for `setup` and `status --wait` */
+    char folder[80];       /* holds everything; short enough for two socket paths */
+    char bindir[PATH_MAX]; /* initdb and postgres */
+    char walbus[PATH_MAX]; /* this executable, for `setup` and `status --wait` */
     char walbusd[PATH_MAX];
-    char dsn[160];           /* a conninfo that needs no quoting */
+    char dsn[160]; /* a conninfo that needs no quoting */
     char socket[107];
     const char *slot, *publication;
-    bool change_user;        /* root: the server runs as uid and gid */
+    bool change_user; /* root: the server runs as uid and gid */
     uid_t uid;
     gid_t gid;
-    bool keep;               /* leave the folder there */
+    bool keep; /* leave the folder there */
 };
 
-/** What the keeper writes into `ready_fd` once the router streams; end of file without it: it failed,
- *  and has said why on stderr. */
+/** What the keeper writes into `ready_fd` once the router streams; end of file without it: it
+ * failed, and has said why on stderr. */
 #define DEV_READY 'R'
 
 /**
@@ -39,8 +39,8 @@ struct dev_plan {
  */
 _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int ready_fd);
 
-/** In a forked child: the default signal mask, and `sig` when the parent ends. `parent` is the pid that
- *  forked it: when that is gone already, the child exits at once. */
+/** In a forked child: the default signal mask, and `sig` when the parent ends. `parent` is the pid
+ * that forked it: when that is gone already, the child exits at once. */
 void dev_child_prepare(pid_t parent, int sig);
 
 /** Removes a folder and all below it; what cannot be removed is left. */

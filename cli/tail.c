@@ -149,14 +149,15 @@ static void on_error(struct tail *t, const struct control_error *e)
         (void)cli_fail(COMMAND, "The router: %.*s", size, text);
     } else if (code_is(e, CONTROL_ERROR_TOO_SLOW)) {
         (void)cli_fail(COMMAND,
-                       "The router closed the connection: %.*s Going on from now, messages may be "
+                       "The router closed the connection: %.*s; going on from now, messages may be "
                        "missing.",
                        size, text);
         subscriber_restart(t->sub, true);
     } else if (t->ready &&
                (code_is(e, CONTROL_ERROR_INTERRUPTED) || code_is(e, CONTROL_ERROR_SOURCE) ||
                 code_is(e, CONTROL_ERROR_LIMIT) || code_is(e, CONTROL_ERROR_TIMEOUT))) {
-        (void)cli_fail(COMMAND, "The router closed the connection: %.*s Reconnecting.", size, text);
+        (void)cli_fail(COMMAND, "The router closed the connection: %.*s; reconnecting.", size,
+                       text);
         subscriber_restart(t->sub, false);
     } else {
         finish(t, cli_fail(COMMAND, "%.*s (%.*s)", size, text, (int)e->code.size,

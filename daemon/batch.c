@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "batch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <libpq-fe.h>
+
+#define ENTRIES_START 256u
+
+static void batch_destroy(struct batch *b)
+{
+    free(b->head);
+    free(b->entries);
+    free(b);
+}
+
+void batch_pool_deinit(struct batch_pool *pool)
+{
+    while (pool->n_free)
+        batch_destroy(pool->free[--pool->n_free]);
+}
+
+static struct batch *batch_alloc(void)
+{
+    struct batch *b = calloc(1, sizeof *b);
+
+    if (!b)
+        return NULL;
+    b->head_cap = BATCH_SIZE + 8192; /* so that the last small frame seldom makes it grow */
+    b->head = malloc(b->head_cap);
+    b->entries_cap = ENTRIES_START;
+    b->entries = malloc(b->entries_cap * sizeof *b->entries);
+    if (!b->head || !b->entries) {
+        batch_destroy(b);
+        return NULL;
+    }
+    return b;
+}
+
+struct batch *batch_new(struct batch_pool *pool)
+{
+    struct batch *b = pool->n_free ? pool->free[--pool->n_free] : batch_alloc();
+
+    if (!b)
+        return NULL;
+    b->refs = 1;
+    b->pool = pool;
+    pool->live++;
+    pool->live_bytes += batch_charge(b);
+    return b;
+}
+
+struct batch *batch_ref(struct batch *b)
+{
+    b->refs++;
+    return b;
+}
+
+struct batch *batch_unref(struct batch *b)
+{
+    if (!b || --b->refs)
+        return NULL;
+
+    struct batch_pool *pool = b->pool;
+    pool->live--;
+    pool->live_bytes -= batch_charge(b);
+    pool->large_bytes -= batch_large(b);
+    if (b->tail_owner)
+        PQfreemem(b->tail_owner);
+    /* one that grew for a long prefix or very many tiny messages is not worth keeping */
+    if (pool->n_free == ARRAY_SIZE(pool->free) || b->head_cap > 2 * BATCH_SIZE ||
+        b->entries_cap > 16 * ENTRIES_START) {
+        batch_destroy(b);
+        return NULL;
+    }
+    *b = (struct batch){.head = b->head,
+                        .head_cap = b->head_cap,
+                        .entries = b->entries,
+                        .entries_cap = b->entries_cap};
+    pool->free[pool->n_free++] = b;
+    return NULL;
+}
+
+/* Makes room for one more entry and `size` more head bytes; where the bytes go, or NULL. */
+static uint8_t *batch_room(struct batch *b, size_t size)
+{
+    if (b->n_entries == b->entries_cap) {
+        size_t cap = b->entries_cap * 2;
+        struct batch_entry *entries = realloc(b->entries, cap * sizeof *entries);
+
+        if (!entries)
+            return NULL;
+        b->pool->live_bytes += (cap - b->entries_cap) * sizeof *entries;
+        b->entries = entries;
+        b->entries_cap = cap;
+    }
+    if (b->head_cap - b->head_size < size) {
+        size_t cap = b->head_size + size;
+        uint8_t *head = realloc(b->head, cap);
+
+        if (!head)
+            return NULL;
+        for (size_t i = 0; i < b->n_entries; i++) /* prefixes point into the head */
+            if (b->entries[i].prefix.data)
+                b->entries[i].prefix.data = head + (b->entries[i].prefix.data - b->head);
+        b->pool->live_bytes += cap - b->head_cap;
+        b->head = head;
+        b->head_cap = cap;
+    }
+    return b->head + b->head_size;
+}
+
+static void batch_note(struct batch *b, uint8_t type, size_t size, struct position position,
+                       struct bytes prefix)
+{
+    b->entries[b->n_entries++] = (struct batch_entry){
+        .type = type,
+        .offset = b->head_size,
+        .size = size,
+        .prefix = prefix,
+        .position = position,
+    };
+    if (b->n_entries == 1)
+        b->first = position;
+    b->last = position;
+    b->ends_inside = type == FRAME_BEGIN ||
+                     (type == FRAME_MESSAGE && position.index != POSITION_INDEX_NONTRANSACTIONAL);
+}
+
+int batch_add_begin(struct batch *b, const struct frame_begin *f)
+{
+    uint8_t *to = batch_room(b, BATCH_BEGIN_SIZE);
+
+    if (!to)
+        return -ENOMEM;
+    size_t size = frame_begin_encode(to, f);
+    batch_note(b, FRAME_BEGIN, size, (struct position){f->timeline, f->commit_lsn, 0},
+               (struct bytes){NULL, 0});
+    b->head_size += size;
+    return 0;
+}
+
+int batch_add_commit(struct batch *b, const struct frame_commit *f)
+{
+    uint8_t *to = batch_room(b, FRAME_HEADER_SIZE + FRAME_COMMIT_BODY);
+
+    if (!to)
+        return -ENOMEM;
+    size_t size = frame_commit_encode(to, f);
+    batch_note(b, FRAME_COMMIT, size,
+               (struct position){f->begin.timeline, f->begin.commit_lsn, POSITION_INDEX_END},
+               (struct bytes){NULL, 0});
+    b->head_size += size;
+    return 0;
+}
+
+int batch_add_message(struct batch *b, const struct frame_message *f, void **owner)
+{
+    bool keep = f->content.size > BATCH_COPY_MAX;
+    size_t head = FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED + f->prefix.size;
+    uint8_t *to = batch_room(b, head + (keep ? 0 : f->content.size));
+
+    if (!to)
+        return -ENOMEM;
+    (void)frame_message_encode_head(to, f);
+    if (!keep && f->content.size)
+        memcpy(to + head, f->content.data, f->content.size);
+    batch_note(b, FRAME_MESSAGE, head + f->content.size, f->position,
+               (struct bytes){to + FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED, f->prefix.size});
+    b->head_size += head + (keep ? 0 : f->content.size);
+    if (keep) {
+        b->tail = f->content;
+        b->tail_owner = *owner;
+        b->pool->live_bytes += f->content.size - batch_large(b);
+        b->pool->large_bytes += batch_large(b);
+        *owner = NULL;
+    }
+    return 0;
+}
+
+unsigned batch_pieces(const struct batch *b, size_t offset, size_t size, struct bytes out[2])
+{
+    unsigned n = 0;
+
+    if (offset < b->head_size && size) {
+        size_t part = MIN(size, b->head_size - offset);
+        out[n++] = (struct bytes){b->head + offset, part};
+        offset += part;
+        size -= part;
+    }
+    if (size)
+        out[n++] = (struct bytes){b->tail.data + (offset - b->head_size), size};
+    return n;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_DAEMON_BATCH_H
+#define WALBUS_DAEMON_BATCH_H
+
+/*
+ * A batch is an immutable, counted run of ready-made frames (BEGIN, MESSAGE,
+ * COMMIT), encoded once and then only pointed at: by the queue of every session
+ * that gets a part of it. Its bytes are one stream,
+ *
+ *     head (our own buffer)  |  tail (content of the last message, not copied)
+ *
+ * where the tail exists only when the last message's content is over
+ * BATCH_COPY_MAX: then it stays in the buffer that libpq handed out, which the
+ * batch owns. Offsets count over both. A transaction may span many batches;
+ * each one that starts inside a transaction carries that transaction's BEGIN
+ * frame, for sessions of which nothing matched so far.
+ *
+ * A batch may hold no frames at all and only move the mark. Loop thread only.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "base/macros.h"
+#include "codec/frame.h"
+#include "codec/position.h"
+
+/** Head size at which a batch is handed on; one frame may take it beyond. */
+#define BATCH_SIZE 65536u
+/** Content above this is not copied (design section 8). */
+#define BATCH_COPY_MAX 65536u
+/** Content above this is counted apart, since one alone would fill a queue's ordinary limit. */
+#define BATCH_LARGE (8u << 20)
+#define BATCH_BEGIN_SIZE (FRAME_HEADER_SIZE + FRAME_BEGIN_BODY)
+
+struct batch_pool;
+
+struct batch_entry {
+    uint8_t type;         /* FRAME_BEGIN, FRAME_MESSAGE, FRAME_COMMIT */
+    size_t offset, size;  /* of the whole frame */
+    struct bytes prefix;  /* MESSAGE: inside the head */
+    struct position position; /* BEGIN: index 0 */
+};
+
+struct batch {
+    unsigned refs;
+    struct batch_pool *pool;
+
+    uint8_t *head;
+    size_t head_size, head_cap;
+    struct bytes tail;
+    void *tail_owner; /* freed by PQfreemem */
+
+    struct batch_entry *entries;
+    size_t n_entries, entries_cap;
+
+    bool starts_inside; /* a transaction was open, its BEGIN already handed on */
+    uint8_t begin[BATCH_BEGIN_SIZE];
+    struct position first, last; /* of the entries; last of a COMMIT has POSITION_INDEX_END */
+    bool ends_inside;            /* a begun transaction is open behind the last entry */
+    uint64_t mark;               /* everything that ends at or before it has been read; 0: no news */
+    struct position mark_position; /* the same as a position: nothing at or below it is still to come */
+};
+
+/**
+ * Keeps some free batches, so that a steady stream allocates nothing, and
+ * counts what is alive. Outlives every batch made from it.
+ */
+struct batch_pool {
+    struct batch *free[16];
+    size_t n_free;
+    size_t live_bytes;  /* batch_charge() of the batches alive, uncopied large contents aside */
+    size_t large_bytes; /* those: contents over BATCH_LARGE */
+    size_t live;
+};
+
+void batch_pool_deinit(struct batch_pool *pool);
+
+/** An empty batch with one reference, or NULL (no memory). */
+struct batch *batch_new(struct batch_pool *pool) MUST_CHECK;
+struct batch *batch_ref(struct batch *b);
+/** Returns NULL. Takes NULL. */
+struct batch *batch_unref(struct batch *b);
+
+/** Bytes in the stream: head and tail. */
+static inline size_t batch_size(const struct batch *b)
+{
+    return b->head_size + b->tail.size;
+}
+/** The size of an uncopied large content, 0 if there is none. */
+static inline size_t batch_large(const struct batch *b)
+{
+    return b->tail.size > BATCH_LARGE ? b->tail.size : 0;
+}
+/** Memory that the batch keeps, in bytes, less batch_large(). Constant once it was handed on. */
+static inline size_t batch_charge(const struct batch *b)
+{
+    return b->head_cap + b->entries_cap * sizeof *b->entries + b->tail.size - batch_large(b);
+}
+
+/** Adding, by its builder only, before it is handed on. 0 or -ENOMEM (then nothing was added). */
+int batch_add_begin(struct batch *b, const struct frame_begin *f) MUST_CHECK;
+int batch_add_commit(struct batch *b, const struct frame_commit *f) MUST_CHECK;
+/** Takes `*owner` (memory of PQgetCopyData that holds f->content) over when it keeps the content
+ *  uncopied, and then sets *owner to NULL. */
+int batch_add_message(struct batch *b, const struct frame_message *f, void **owner) MUST_CHECK;
+
+/** The bytes [offset, offset + size) of the stream as one or two pieces; returns how many. */
+unsigned batch_pieces(const struct batch *b, size_t offset, size_t size, struct bytes out[2]);
+
+#endif

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "builder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+void builder_init(struct builder *b, struct batch_pool *pool)
+{
+    *b = (struct builder){.pool = pool};
+}
+
+void builder_deinit(struct builder *b)
+{
+    b->open = batch_unref(b->open);
+}
+
+void builder_connected(struct builder *b, const struct timeline_history *history,
+                       struct position start)
+{
+    /* What was begun towards subscribers stays so: its rest may come on the new connection. */
+    if (b->inside && b->begun) {
+        b->pending = true;
+        b->pending_at = (struct position){b->begin.timeline, b->begin.commit_lsn, 0};
+    }
+    b->inside = false;
+    b->begun = false;
+    b->history = history;
+    b->decoder = DECODER_INIT;
+    b->mark = 0;
+    b->mark_taken = 0;
+    if (position_is_zero(b->last))
+        b->last = start;
+}
+
+void builder_set_time(struct builder *b, int64_t now_us)
+{
+    if (now_us > b->now_us)
+        b->now_us = now_us;
+}
+
+static struct batch *builder_batch(struct builder *b)
+{
+    if (!b->open) {
+        b->open = batch_new(b->pool);
+        if (b->open && b->inside && b->begun) {
+            b->open->starts_inside = true;
+            (void)frame_begin_encode(b->open->begin, &b->begin);
+        }
+    }
+    return b->open;
+}
+
+static bool same_transaction(struct position a, struct position b)
+{
+    return a.timeline == b.timeline && a.lsn == b.lsn;
+}
+
+static int wrong(char why[DECODE_WHY_SIZE], const struct pgoutput *m, const char *what)
+{
+    snprintf(why, DECODE_WHY_SIZE, "message '%c' %s", (char)m->type, what);
+    return -EBADMSG;
+}
+
+/* Something new is about to be delivered at `p`: is a half-delivered transaction thereby given up? */
+static void notice_interruption(struct builder *b, struct position p, bool *ret_interrupted)
+{
+    if (!b->pending)
+        return;
+    if (!same_transaction(p, b->pending_at) || p.index == POSITION_INDEX_NONTRANSACTIONAL)
+        *ret_interrupted = true;
+    b->pending = false;
+}
+
+static int add_begin(struct builder *b, const struct pgoutput *m, char why[DECODE_WHY_SIZE])
+{
+    if (b->inside)
+        return wrong(why, m, "inside a transaction");
+    b->inside = true;
+    b->index = 0;
+    b->begin = (struct frame_begin){
+        .timeline = timeline_of(b->history, m->begin.commit_lsn),
+        .commit_lsn = m->begin.commit_lsn,
+        .commit_time = m->begin.commit_time,
+        .xid = m->xid,
+    };
+    b->begun = b->pending && same_transaction((struct position){b->begin.timeline,
+                                                                b->begin.commit_lsn, 0},
+                                              b->pending_at);
+    return BUILDER_NOTHING;
+}
+
+static int put_message(struct builder *b, const struct frame_message *f, void **owner,
+                       bool *ret_interrupted)
+{
+    bool transactional = f->flags & FRAME_FLAG_TRANSACTIONAL;
+
+    if (!builder_batch(b))
+        return -ENOMEM;
+    if (transactional && !b->begun) {
+        notice_interruption(b, f->position, ret_interrupted);
+        int r = batch_add_begin(b->open, &b->begin);
+        if (r < 0)
+            return r;
+        b->begun = true;
+    } else {
+        notice_interruption(b, f->position, ret_interrupted);
+    }
+    int r = batch_add_message(b->open, f, owner);
+    if (r < 0)
+        return r;
+    b->last = f->position;
+    b->messages++;
+    return BUILDER_ADDED;
+}
+
+static int add_message(struct builder *b, const struct pgoutput *m, void **owner,
+                       bool *ret_interrupted, char why[DECODE_WHY_SIZE])
+{
+    struct frame_message f = {
+        .lsn = m->message.lsn,
+        .received_time = b->now_us,
+        .prefix = m->message.prefix,
+        .content = m->message.content,
+    };
+
+    if (m->message.transactional) {
+        if (!b->inside)
+            return wrong(why, m, "of a transaction, outside of one");
+        if (b->index == POSITION_INDEX_END - 1)
+            return wrong(why, m, "is more than 4294967294 in one transaction");
+        f.position = (struct position){b->begin.timeline, b->begin.commit_lsn, ++b->index};
+        f.xid = b->begin.xid;
+        f.commit_time = b->begin.commit_time;
+        f.flags = FRAME_FLAG_TRANSACTIONAL;
+    } else {
+        if (b->inside)
+            return wrong(why, m, "of no transaction, inside of one");
+        /* its LSN is the end of its record, so the record lies before it */
+        f.position = (struct position){timeline_of(b->history, m->message.lsn - 1), m->message.lsn,
+                                       POSITION_INDEX_NONTRANSACTIONAL};
+        b->mark = m->message.lsn;
+    }
+    if (position_compare(f.position, b->last) <= 0) {
+        b->dropped++;
+        return BUILDER_DROPPED;
+    }
+    if (f.prefix.size == sizeof HEARTBEAT_PREFIX - 1 &&
+        memcmp(f.prefix.data, HEARTBEAT_PREFIX, f.prefix.size) == 0)
+        return BUILDER_HEARTBEAT;
+    return put_message(b, &f, owner, ret_interrupted);
+}
+
+static int add_commit(struct builder *b, const struct pgoutput *m, char why[DECODE_WHY_SIZE])
+{
+    struct position end = {b->begin.timeline, b->begin.commit_lsn, POSITION_INDEX_END};
+
+    if (!b->inside)
+        return wrong(why, m, "outside a transaction");
+    if (m->commit.commit_lsn != b->begin.commit_lsn)
+        return wrong(why, m, "carries another commit LSN than its begin");
+    bool fresh = position_compare(end, b->last) > 0;
+    if (fresh && b->begun) {
+        struct frame_commit f = {
+            .begin = b->begin,
+            .end_lsn = m->commit.end_lsn,
+            .messages = b->index,
+        };
+        if (!builder_batch(b))
+            return -ENOMEM;
+        int r = batch_add_commit(b->open, &f);
+        if (r < 0)
+            return r;
+        b->pending = false;
+    }
+    bool added = fresh && b->begun;
+    if (fresh)
+        b->last = end;
+    else
+        b->dropped++;
+    b->mark = m->commit.end_lsn;
+    b->inside = false;
+    b->begun = false;
+    return added ? BUILDER_ADDED : BUILDER_COMMITTED;
+}
+
+int builder_add(struct builder *b, const struct pgoutput *m, void **owner, bool *ret_interrupted,
+                char why[DECODE_WHY_SIZE])
+{
+    *ret_interrupted = false;
+    switch (m->type) {
+    case PGOUTPUT_BEGIN:
+        return add_begin(b, m, why);
+    case PGOUTPUT_MESSAGE:
+        if (m->streamed)
+            return wrong(why, m, "in a stream block, which was not asked for");
+        return add_message(b, m, owner, ret_interrupted, why);
+    case PGOUTPUT_COMMIT:
+        return add_commit(b, m, why);
+    case PGOUTPUT_ORIGIN:
+    case PGOUTPUT_RELATION:
+    case PGOUTPUT_TYPE:
+    case PGOUTPUT_INSERT:
+    case PGOUTPUT_UPDATE:
+    case PGOUTPUT_DELETE:
+    case PGOUTPUT_TRUNCATE:
+        return BUILDER_NOTHING;
+    case PGOUTPUT_STREAM_ABORT: /* PostgreSQL 18 may send one that nobody asked for (facts 1) */
+        b->ignored++;
+        return BUILDER_NOTHING;
+    case PGOUTPUT_STREAM_START:
+    case PGOUTPUT_STREAM_STOP:
+    case PGOUTPUT_STREAM_COMMIT:
+        return wrong(why, m, "of a streamed transaction, which was not asked for");
+    case PGOUTPUT_STREAM_PREPARE:
+    case PGOUTPUT_BEGIN_PREPARE:
+    case PGOUTPUT_PREPARE:
+    case PGOUTPUT_COMMIT_PREPARED:
+    case PGOUTPUT_ROLLBACK_PREPARED:
+        return wrong(why, m, "of two-phase decoding: the slot was made, or altered to, TWO_PHASE");
+    }
+    return wrong(why, m, "is unknown");
+}
+
+void builder_keepalive(struct builder *b, uint64_t wal_end)
+{
+    if (!b->inside && wal_end > b->mark)
+        b->mark = wal_end;
+}
+
+bool builder_is_full(const struct builder *b)
+{
+    return b->open && (b->open->head_size >= BATCH_SIZE || b->open->tail_owner);
+}
+
+struct batch *builder_take(struct builder *b)
+{
+    struct batch *batch = b->open;
+
+    if (!batch) {
+        if (b->mark == b->mark_taken)
+            return NULL;
+        batch = batch_new(b->pool);
+        if (!batch)
+            return NULL;
+    }
+    batch->mark = b->mark;
+    if (b->mark)
+        batch->mark_position = (struct position){timeline_of(b->history, b->mark - 1), b->mark, 0};
+    b->mark_taken = b->mark;
+    b->open = NULL;
+    return batch;
+}
+
+struct position builder_now(const struct builder *b)
+{
+    struct position end = {b->begin.timeline, b->begin.commit_lsn, POSITION_INDEX_END};
+
+    if (b->inside && position_compare(end, b->last) > 0)
+        return end;
+    if (b->pending && position_compare((struct position){b->pending_at.timeline, b->pending_at.lsn,
+                                                         POSITION_INDEX_END}, b->last) > 0)
+        return (struct position){b->pending_at.timeline, b->pending_at.lsn, POSITION_INDEX_END};
+    return b->last;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "heartbeat.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+#include "builder.h"
+
+#define CONTENT_SIZE 24 /* instance, number */
+#define BYTEA_OID    17
+
+/* The heartbeat's own commit must not hang on a synchronous standby that is away, nor its session end. */
+#define SETTINGS_SQL                                                                               \
+    "SET synchronous_commit = local; SET idle_session_timeout = 0; SET statement_timeout = '10s'"
+#define EMIT_SQL                                                                                   \
+    "SELECT pg_catalog.pg_logical_emit_message(true, '" HEARTBEAT_PREFIX "', $1)"
+
+static void alarm_on(struct heartbeat *h, const char *what)
+{
+    if (h->alarmed)
+        return;
+    h->alarmed = true;
+    log_line(h->log, LOG_WARNING, "heartbeat.failed",
+             "The heartbeat does not work; without it an idle slot may keep WAL.",
+             LOG_STR("at", what), LOG_STR("error", buf_str(&h->link.error)),
+             LOG_STR("sqlstate", h->link.sqlstate));
+}
+
+static void alarm_off(struct heartbeat *h)
+{
+    if (!h->alarmed)
+        return;
+    h->alarmed = false;
+    log_line(h->log, LOG_INFO, "heartbeat.works", "The heartbeat works again.");
+}
+
+static void heartbeat_drop(struct heartbeat *h, const char *what)
+{
+    bool told_to_go = strcmp(h->link.sqlstate, "57P01") == 0;
+
+    h->ready = false;
+    h->busy = HEARTBEAT_IDLE;
+    pglink_close(&h->link);
+    if (!told_to_go)
+        alarm_on(h, what);
+    else
+        h->last_try = 0; /* shutdown, or one backend killed: a new connection tells, at once */
+    if (h->running && told_to_go) {
+        (void)uv_timer_stop(&h->timer);
+        (void)uv_timer_start(&h->timer, h->timer.timer_cb, 0, HEARTBEAT_RETRY_MS);
+    }
+}
+
+static void send_query(struct heartbeat *h, int sent, const char *what)
+{
+    if (!sent) {
+        pglink_note_error(&h->link, NULL);
+        heartbeat_drop(h, what);
+    } else if (pglink_flush(&h->link) < 0) {
+        heartbeat_drop(h, what);
+    }
+}
+
+static void emit(struct heartbeat *h, uint64_t now)
+{
+    uint8_t content[CONTENT_SIZE];
+    const char *values[1] = {(const char *)content};
+    const int lengths[1] = {sizeof content}, formats[1] = {1};
+    const Oid types[1] = {BYTEA_OID};
+
+    memcpy(content, h->instance, sizeof h->instance);
+    bytes_put_u64(content + sizeof h->instance, ++h->number);
+    h->busy = HEARTBEAT_EMITTING;
+    h->emit_now = false;
+    h->last_emit = now;
+    send_query(h, PQsendQueryParams(h->link.conn, EMIT_SQL, 1, types, values, lengths, formats, 1),
+               "emit");
+}
+
+static void look_up(struct heartbeat *h, uint64_t now)
+{
+    struct buf sql = BUF_INIT;
+
+    h->busy = HEARTBEAT_LOOKING;
+    h->lookup_now = false;
+    h->last_lookup = now;
+    if (precondition_query(h->link.conn, h->slot, h->publication, &sql) < 0)
+        h->busy = HEARTBEAT_IDLE;
+    else
+        send_query(h, PQsendQuery(h->link.conn, buf_str(&sql)), "look-up");
+    buf_deinit(&sql);
+}
+
+/* Does what is due, one query at a time. */
+static void heartbeat_work(struct heartbeat *h)
+{
+    uint64_t now = clock_monotonic_ns();
+    uint64_t quiet_since = h->last_commit > h->last_emit ? h->last_commit : h->last_emit;
+
+    if (!h->running || !h->ready || h->busy != HEARTBEAT_IDLE)
+        return;
+    if (h->emit_now || now - quiet_since >= h->interval_ns)
+        emit(h, now);
+    else if (h->lookup_now || now - h->last_lookup >= HEARTBEAT_LOOKUP_MS * UINT64_C(1000000))
+        look_up(h, now);
+}
+
+static void heartbeat_on_timer(uv_timer_t *timer)
+{
+    struct heartbeat *h = timer->data;
+
+    if (h->link.state == PGLINK_CLOSED) {
+        const struct connect_options options = {
+            .dsn = h->dsn, .application_name = "walbusd heartbeat", .client_encoding = "SQL_ASCII"};
+        pglink_connect(&h->link, &options);
+        return;
+    }
+    heartbeat_work(h);
+}
+
+static void on_opened(void *owner)
+{
+    struct heartbeat *h = owner;
+
+    h->busy = HEARTBEAT_SETTING;
+    send_query(h, PQsendQuery(h->link.conn, SETTINGS_SQL), "settings");
+}
+
+static void on_failed(void *owner)
+{
+    struct heartbeat *h = owner;
+
+    /* 57P03 while the stream runs: not starting up, so shutting down */
+    if (strcmp(h->link.sqlstate, "57P03") == 0) {
+        if (!h->stopping_told) {
+            h->stopping_told = true;
+            h->ops->server_stopping(h->owner);
+        }
+        return;
+    }
+    alarm_on(h, "connect");
+}
+
+/* 0, or -EIO: the query failed, see the link's error. */
+static int take_result(struct heartbeat *h, PGresult *result)
+{
+    ExecStatusType status = PQresultStatus(result);
+
+    if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
+        pglink_note_error(&h->link, result);
+        return -EIO;
+    }
+    if (h->busy == HEARTBEAT_LOOKING) {
+        struct server_facts facts;
+
+        if (precondition_read(h->link.conn, result, &facts) == 0)
+            h->ops->facts(h->owner, &facts);
+    }
+    return 0;
+}
+
+static void on_readable(void *owner)
+{
+    struct heartbeat *h = owner;
+    static const char *const doing[] = {"idle", "settings", "emit", "look-up"};
+
+    if (!PQconsumeInput(h->link.conn)) {
+        /* a FATAL notice may have told why already; the broken socket says less */
+        if (!h->link.sqlstate[0])
+            pglink_note_error(&h->link, NULL);
+        heartbeat_drop(h, doing[h->busy]);
+        return;
+    }
+    while (h->busy != HEARTBEAT_IDLE && !PQisBusy(h->link.conn)) {
+        PGresult *result = PQgetResult(h->link.conn);
+
+        if (!result) {
+            if (h->busy == HEARTBEAT_SETTING)
+                h->ready = true;
+            else if (h->busy == HEARTBEAT_EMITTING)
+                alarm_off(h);
+            h->busy = HEARTBEAT_IDLE;
+            break;
+        }
+        int r = take_result(h, result);
+        PQclear(result);
+        if (r < 0) {
+            heartbeat_drop(h, doing[h->busy]);
+            return;
+        }
+        if (!h->running) /* facts may have ended the stream */
+            return;
+    }
+    /* PQisBusy also parses what comes unasked: the FATAL notice that ends an idle session */
+    if (h->busy == HEARTBEAT_IDLE && !PQisBusy(h->link.conn) && h->link.sqlstate[0]) {
+        heartbeat_drop(h, "idle");
+        return;
+    }
+    heartbeat_work(h);
+}
+
+static const struct pglink_ops link_ops = {
+    .opened = on_opened, .failed = on_failed, .readable = on_readable};
+
+int heartbeat_init(struct heartbeat *h, uv_loop_t *loop, const char *dsn, const char *slot,
+                   const char *publication, uint64_t interval_ns, const struct heartbeat_ops *ops,
+                   void *owner, struct logger *log)
+{
+    *h = (struct heartbeat){
+        .ops = ops,
+        .owner = owner,
+        .log = log,
+        .dsn = dsn,
+        .slot = slot,
+        .publication = publication,
+        .interval_ns = interval_ns,
+    };
+    randombytes_buf(h->instance, sizeof h->instance);
+    pglink_init(&h->link, loop, &link_ops, h);
+    h->timer.data = h;
+    return uv_timer_init(loop, &h->timer);
+}
+
+void heartbeat_start(struct heartbeat *h)
+{
+    h->running = true;
+    h->emit_now = true;
+    h->lookup_now = false; /* the checks at connect have just looked */
+    h->last_lookup = clock_monotonic_ns();
+    h->stopping_told = false;
+    (void)uv_timer_start(&h->timer, heartbeat_on_timer, 0, HEARTBEAT_RETRY_MS);
+}
+
+void heartbeat_stop(struct heartbeat *h)
+{
+    h->running = false;
+    h->ready = false;
+    h->busy = HEARTBEAT_IDLE;
+    (void)uv_timer_stop(&h->timer);
+    pglink_close(&h->link);
+}
+
+void heartbeat_close(struct heartbeat *h)
+{
+    heartbeat_stop(h);
+    pglink_deinit(&h->link);
+    uv_close((uv_handle_t *)&h->timer, NULL);
+}
+
+void heartbeat_commit_received(struct heartbeat *h, uint64_t now)
+{
+    h->last_commit = now;
+}
+
+void heartbeat_received(struct heartbeat *h, struct bytes content, uint64_t now)
+{
+    if (content.size != CONTENT_SIZE ||
+        memcmp(content.data, h->instance, sizeof h->instance) != 0)
+        return;
+    h->received = bytes_get_u64(content.data + sizeof h->instance);
+    h->received_at = now;
+}
+
+int64_t heartbeat_age_ms(const struct heartbeat *h, uint64_t now)
+{
+    return h->received_at ? (int64_t)((now - h->received_at) / 1000000) : -1;
+}

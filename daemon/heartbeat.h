@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_DAEMON_HEARTBEAT_H
+#define WALBUS_DAEMON_HEARTBEAT_H
+
+/*
+ * The router's ordinary connection. Three things hang on it:
+ *
+ * - the heartbeat, a transactional message on HEARTBEAT_PREFIX. It comes back
+ *   through the slot and so proves server, slot, database and the `messages` option
+ *   end to end, and its commit lets the server recycle WAL, which
+ *   non-transactional traffic alone does not;
+ * - the look-up of publication and slot, every HEARTBEAT_LOOKUP_MS;
+ * - the sign of a server in fast shutdown: a new connection is refused with 57P03
+ *   while the stream still runs.
+ *
+ * A failing heartbeat is an alarm, never a reason to give the stream up. Loop
+ * thread only.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "pg/precondition.h"
+#include "pglink.h"
+
+/** Between look-ups of publication and slot. */
+#define HEARTBEAT_LOOKUP_MS 10000u
+/** Between attempts to connect, and between looks at what is due. */
+#define HEARTBEAT_RETRY_MS 1000u
+
+struct heartbeat_ops {
+    /** A look-up's outcome. */
+    void (*facts)(void *owner, const struct server_facts *facts);
+    /** The server refuses new connections because it is being shut down. Comes once per shutdown. */
+    void (*server_stopping)(void *owner);
+};
+
+struct heartbeat {
+    const struct heartbeat_ops *ops;
+    void *owner;
+    struct logger *log;
+    const char *dsn, *slot, *publication; /* borrowed */
+
+    struct pglink link;
+    uv_timer_t timer; /* every HEARTBEAT_RETRY_MS while running */
+    bool running;
+    enum { HEARTBEAT_IDLE, HEARTBEAT_SETTING, HEARTBEAT_EMITTING, HEARTBEAT_LOOKING } busy;
+    bool ready;       /* connected and set up */
+    bool alarmed;     /* a failure was logged and not yet mended */
+    bool stopping_told;
+    uint64_t interval_ns;
+    uint64_t last_commit; /* clock_monotonic_ns of the last transactional commit received */
+    uint64_t last_emit, last_lookup, last_try;
+    bool emit_now, lookup_now;
+
+    uint8_t instance[16]; /* random: which router */
+    uint64_t number;      /* of the last heartbeat emitted */
+    uint64_t received_at; /* clock_monotonic_ns when one of ours came back; 0: never */
+    uint64_t received;    /* its number */
+};
+
+/** 0 or a negative errno. The strings must outlive it. */
+int heartbeat_init(struct heartbeat *h, uv_loop_t *loop, const char *dsn, const char *slot,
+                   const char *publication, uint64_t interval_ns, const struct heartbeat_ops *ops,
+                   void *owner, struct logger *log) MUST_CHECK;
+
+/** Streaming began: emit one at once, then whenever no transactional commit came for an interval. */
+void heartbeat_start(struct heartbeat *h);
+/** Streaming ended: no more until started again. The connection is given up. */
+void heartbeat_stop(struct heartbeat *h);
+/** Stops for good; handles are closed on the loop. */
+void heartbeat_close(struct heartbeat *h);
+
+/** A transactional commit came through the stream. */
+void heartbeat_commit_received(struct heartbeat *h, uint64_t now);
+/** A heartbeat's content came through the stream; others' count for nothing. */
+void heartbeat_received(struct heartbeat *h, struct bytes content, uint64_t now);
+
+/** ms since one of ours came back; -1: never. */
+int64_t heartbeat_age_ms(const struct heartbeat *h, uint64_t now);
+
+#endif

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/* walbusd: options, limits of the process, one router, its exit status. */
+#include <errno.h>
+#include <getopt.h>
+#include <malloc.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <sodium.h>
+#include <uv.h>
+
+#include "base/macros.h"
+#include "router.h"
+#include "settings/settings.h"
+
+#define OPTIONS_MAX 32
+
+enum { OPTION_HELP = 256, OPTION_VERSION, OPTION_CONFIG, OPTION_ROW };
+
+static void print_help(void)
+{
+    struct buf text = BUF_INIT;
+
+    buf_append_str(&text,
+                   "Usage: walbusd [OPTION…]\n"
+                   "Reads one replication slot of PostgreSQL and hands every logical message on,\n"
+                   "by its prefix, to subscribers on a Unix socket.\n\n"
+                   "Every setting below is an option and a key of the file's section [walbusd].\n\n");
+    settings_help(&text, false);
+    buf_append_str(&text,
+                   "  --config FILE\n"
+                   "      Settings file instead of " SETTINGS_DEFAULT_FILE ", which may be missing.\n"
+                   "  --help, --version\n\n"
+                   "Exit status: 0 clean stop, 1 failure, 2 usage or configuration,\n"
+                   "4 the slot or the server is not what it was: the operator must decide.\n\n"
+                   "Example:\n"
+                   "  walbusd --dsn 'host=/run/postgresql dbname=shop user=walbus'\n");
+    fputs(buf_str(&text), stdout);
+    buf_deinit(&text);
+}
+
+static int usage(const char *fmt, ...) PRINTF_LIKE(1, 2);
+
+static int usage(const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("walbusd: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fputs(" (walbusd --help)\n", stderr);
+    return ROUTER_EXIT_USAGE;
+}
+
+static int unknown_option(const char *word)
+{
+    const char *name = word;
+
+    while (*name == '-')
+        name++;
+    const char *near = settings_nearest(name);
+    fprintf(stderr, "walbusd: unknown option \"%s\"", word);
+    if (near)
+        fprintf(stderr, ", did you mean --%s?", near);
+    fputs(" (walbusd --help)\n", stderr);
+    return ROUTER_EXIT_USAGE;
+}
+
+/* -1: go on; else the exit status. */
+static int read_options(int argc, char **argv, struct settings *settings, const char **ret_config)
+{
+    struct option options[OPTIONS_MAX];
+    char why[SETTINGS_WHY_SIZE];
+    size_t n = 0;
+    int option;
+
+    for (size_t i = 0; i < settings_n_rows && n < OPTIONS_MAX - 4; i++)
+        options[n++] = (struct option){settings_rows[i].name, required_argument, NULL,
+                                       OPTION_ROW + (int)i};
+    options[n++] = (struct option){"config", required_argument, NULL, OPTION_CONFIG};
+    options[n++] = (struct option){"help", no_argument, NULL, OPTION_HELP};
+    options[n++] = (struct option){"version", no_argument, NULL, OPTION_VERSION};
+    options[n] = (struct option){0};
+    opterr = 0;
+    while (true) {
+        int at = optind;
+
+        option = getopt_long(argc, argv, ":", options, NULL);
+        if (option < 0)
+            break;
+        if (option == OPTION_HELP) {
+            print_help();
+            return ROUTER_EXIT_OK;
+        }
+        if (option == OPTION_VERSION) {
+            puts("walbusd " WALBUS_VERSION);
+            return ROUTER_EXIT_OK;
+        }
+        if (option == OPTION_CONFIG) {
+            *ret_config = optarg;
+            continue;
+        }
+        if (option == ':')
+            return usage("option \"%s\" misses its value", argv[at]);
+        if (option == '?')
+            return unknown_option(argv[at]);
+        int r = settings_set(settings, &settings_rows[option - OPTION_ROW], optarg, SETTING_OPTION, why);
+        if (r < 0)
+            return usage("%s", r == -ENOMEM ? "no memory" : why);
+    }
+    if (optind < argc)
+        return usage("unexpected operand \"%s\"", argv[optind]);
+    return -1;
+}
+
+static int read_settings(int argc, char **argv, struct settings *settings)
+{
+    char why[SETTINGS_WHY_SIZE] = "no memory";
+    const char *config = NULL;
+    int e = read_options(argc, argv, settings, &config);
+
+    if (e >= 0)
+        return e;
+    if (settings_from_environment(settings, false, why) < 0)
+        return usage("%s", why);
+    int r = settings_from_file(settings, config ? config : SETTINGS_DEFAULT_FILE, why);
+    if (r == -ENOENT && config)
+        return usage("there is no file \"%s\"", config);
+    if (r < 0 && r != -ENOENT)
+        return usage("%s", why);
+    return -1;
+}
+
+static void prepare_process(void)
+{
+    struct rlimit files;
+
+    (void)signal(SIGPIPE, SIG_IGN);
+    /* Large contents go back to the system when they are freed, at any time: glibc would otherwise
+     * raise this threshold after the first one and keep later ones on the heap. */
+    (void)mallopt(M_MMAP_THRESHOLD, 256 * 1024);
+    (void)mallopt(M_TRIM_THRESHOLD, 1024 * 1024);
+    (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* the stream's 50 µs pause (facts 6) */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max; /* one descriptor a subscriber; select() is not used */
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+static int run(const struct settings *settings, const char *socket_path, struct logger *log)
+{
+    uv_loop_t loop;
+    struct router router;
+    int e = uv_loop_init(&loop);
+
+    if (e < 0) {
+        log_line(log, LOG_ERROR, "router.start", "The event loop cannot start.",
+                 LOG_STR("error", uv_strerror(e)));
+        return ROUTER_EXIT_FAILURE;
+    }
+    int status = router_open(&router, &loop, settings, socket_path, log);
+    if (status == 0) {
+        (void)uv_run(&loop, UV_RUN_DEFAULT);
+        status = router.exit_code;
+        router_deinit(&router);
+        log_line(log, LOG_INFO, "router.stopped", "The router has stopped.",
+                 LOG_I64("exit", status));
+    } else {
+        (void)uv_run(&loop, UV_RUN_DEFAULT); /* lets what was closed go */
+    }
+    (void)uv_loop_close(&loop);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings;
+    struct logger log = {.out = stderr, .level = LOG_INFO, .program = "walbusd"};
+    char why[SETTINGS_WHY_SIZE];
+    char *socket_path = NULL;
+
+    if (sodium_init() < 0 || settings_init(&settings) < 0) {
+        fputs("walbusd: no memory\n", stderr);
+        return ROUTER_EXIT_FAILURE;
+    }
+    int status = read_settings(argc, argv, &settings);
+    if (status < 0) {
+        log.level = (enum log_level)settings.log_level;
+        log.format = (enum log_format)settings.log_format;
+        int r = settings_router_socket(&settings, &socket_path, why);
+        if (r < 0) {
+            status = usage("%s", r == -ENOMEM ? "no memory" : why);
+        } else {
+            prepare_process();
+            status = run(&settings, socket_path, &log);
+        }
+    }
+    free(socket_path);
+    settings_deinit(&settings);
+    return status;
+}

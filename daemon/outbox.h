@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_DAEMON_OUTBOX_H
+#define WALBUS_DAEMON_OUTBOX_H
+
+/*
+ * What a session still has to write: ranges of batches in delivery order, and
+ * control frames, which go ahead of data frames not yet begun. A range is a
+ * pointer into a counted batch, so a message is in memory once however many
+ * sessions wait to send it.
+ *
+ * Bounded by count and by bytes. A batch is charged to the outbox in full as
+ * long as one byte of it stands here, since that is what it keeps alive; the
+ * batch at the head is not counted against the limit, so that any message,
+ * however large, can be sent to a reader that reads.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/macros.h"
+#include "batch.h"
+
+/** Most bytes of batches behind the one that is being sent. */
+#define OUTBOX_BYTES_MAX (16u << 20)
+/** The same for contents over BATCH_LARGE. */
+#define OUTBOX_LARGE_MAX (256u << 20)
+/** Most ranges. */
+#define OUTBOX_ITEMS_MAX 65536u
+/** Most bytes of control frames: what a client asks for it must also read. */
+#define OUTBOX_CONTROL_MAX (4u << 20)
+
+struct outbox_item {
+    struct batch *batch; /* one reference */
+    bool frame;          /* the frame below, not a range of the batch */
+    union {
+        struct {
+            size_t offset, size;
+        };
+        uint8_t bytes[BATCH_BEGIN_SIZE];
+    };
+};
+
+struct outbox {
+    struct outbox_item *items; /* ring */
+    size_t head, n, cap;
+    size_t done;     /* bytes of the head item that are written */
+    size_t boundary; /* start of the frame in the head item in which `done` lies, or done itself */
+    size_t charge, large; /* of all batches here */
+    struct buf control;   /* frames not yet written */
+    size_t control_done;
+    uint64_t written;     /* bytes ever */
+};
+
+void outbox_deinit(struct outbox *o);
+
+/** Adds a range of whole frames; joined with the last one when it follows it. 0 or -ENOMEM. */
+int outbox_add(struct outbox *o, struct batch *batch, size_t offset, size_t size) MUST_CHECK;
+/** Adds a BEGIN frame that stands in no batch, in front of what comes from `batch`. 0 or -ENOMEM. */
+int outbox_add_begin(struct outbox *o, struct batch *batch,
+                     const uint8_t begin[BATCH_BEGIN_SIZE]) MUST_CHECK;
+
+/** Where control frames are appended. */
+struct buf *outbox_control(struct outbox *o);
+
+/** Drops every data frame that has not been begun. */
+void outbox_drop(struct outbox *o);
+
+bool outbox_is_empty(const struct outbox *o);
+/** Whether one of the limits above is passed. */
+bool outbox_is_over(const struct outbox *o);
+
+/** Writes what the socket takes. 0: nothing is left; 1: the socket is full; a negative errno: it is broken. */
+int outbox_write(struct outbox *o, int fd) MUST_CHECK;
+
+#endif

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "router.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+
+static void router_end(struct router *r);
+
+/* Ends the turn of whatever was queued; sessions may vanish while the list is walked. */
+static void router_flush(struct router *r)
+{
+    for (struct session *s = r->sessions, *next; s; s = next) {
+        next = s->next;
+        if (s->must_flush)
+            session_flush(s);
+    }
+}
+
+/* ---- routing ---- */
+
+static void inside_add(struct router *r, struct session *s)
+{
+    if (r->n_inside == r->inside_cap) {
+        size_t cap = r->inside_cap ? r->inside_cap * 2 : 64;
+        struct session **inside = realloc(r->inside, cap * sizeof *inside);
+
+        if (!inside) {
+            session_error(s, CONTROL_ERROR_TOO_SLOW, "the router has no memory", true);
+            return;
+        }
+        r->inside = inside;
+        r->inside_cap = cap;
+    }
+    r->inside[r->n_inside++] = s;
+}
+
+static void inside_remove(struct router *r, const struct session *s)
+{
+    for (size_t i = 0; i < r->n_inside; i++)
+        if (r->inside[i] == s)
+            r->inside[i--] = r->inside[--r->n_inside];
+}
+
+/* For the sessions that could not take the batch whole; the others ignore what they were told. */
+static void route_entries(struct router *r, struct batch *batch)
+{
+    const struct batch_entry *begin = NULL;
+
+    for (size_t i = 0; i < batch->n_entries; i++) {
+        const struct batch_entry *entry = &batch->entries[i];
+        struct route_set set;
+
+        switch (entry->type) {
+        case FRAME_BEGIN:
+            begin = entry;
+            break;
+        case FRAME_MESSAGE:
+            if (route_lookup(r->route, entry->prefix, &set) < 0) {
+                log_line(r->log, LOG_ERROR, "router.no-memory",
+                         "No memory to route a message; the subscribers are let go.");
+                for (struct session *s = r->sessions; s; s = s->next)
+                    session_error(s, CONTROL_ERROR_TOO_SLOW, "the router has no memory", true);
+                return;
+            }
+            for (size_t j = 0; j < set.n; j++) {
+                struct session *s = container_of(set.members[j], struct session, member);
+                if (session_send_message(s, batch, entry, begin))
+                    inside_add(r, s);
+            }
+            break;
+        case FRAME_COMMIT:
+            for (size_t j = 0; j < r->n_inside; j++)
+                session_send_commit(r->inside[j], batch, entry, begin);
+            r->n_inside = 0;
+            begin = NULL;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+/* Closes those that did not keep up: each over its own limit, then the one that holds most while
+ * all together are over theirs. */
+static void shed(struct router *r)
+{
+    for (struct session *s = r->sessions; s; s = s->next) {
+        if (s->state == SESSION_ACTIVE && outbox_is_over(&s->outbox)) {
+            r->too_slow++;
+            session_error(s, CONTROL_ERROR_TOO_SLOW,
+                          "too many messages wait for this subscriber to read them", true);
+        }
+    }
+    while (r->pool.live_bytes > ROUTER_BYTES_MAX) {
+        struct session *most = NULL;
+
+        for (struct session *s = r->sessions; s; s = s->next)
+            if (s->state == SESSION_ACTIVE && s->outbox.n > 1 &&
+                (!most || s->outbox.charge > most->outbox.charge))
+                most = s;
+        if (!most)
+            return;
+        r->too_slow++;
+        session_error(most, CONTROL_ERROR_TOO_SLOW,
+                      "too many messages wait for all subscribers, most of them for this one", true);
+    }
+}
+
+static void on_batch(void *owner, struct batch *batch)
+{
+    struct router *r = owner;
+    bool entries_needed = false;
+
+    if (batch->n_entries) {
+        for (struct session *s = r->sessions; s; s = s->next)
+            if (s->state == SESSION_ACTIVE && !session_send_batch(s, batch))
+                entries_needed = true;
+        if (entries_needed)
+            route_entries(r, batch);
+        for (size_t i = 0; i < batch->n_entries; i++)
+            r->messages += batch->entries[i].type == FRAME_MESSAGE;
+        if (!batch->ends_inside && position_compare(batch->last, r->progress) > 0)
+            r->progress = batch->last;
+    }
+    if (batch->mark && position_compare(batch->mark_position, r->progress) > 0)
+        r->progress = batch->mark_position;
+    uint64_t mark = batch->mark;
+    router_flush(r);
+    (void)batch_unref(batch);
+    shed(r);
+    router_flush(r);
+    if (mark)
+        source_advance(&r->source, mark);
+}
+
+static void on_interrupted(void *owner)
+{
+    struct router *r = owner;
+
+    for (struct session *s = r->sessions; s; s = s->next)
+        if (s->inside || s->resume)
+            session_error(s, CONTROL_ERROR_INTERRUPTED,
+                          "the server never finished the transaction that was being sent", true);
+    r->n_inside = 0;
+    router_flush(r);
+}
+
+/* ---- sessions ---- */
+
+static void start_subscription(struct router *r, struct session *s, struct position at)
+{
+    struct control_subscribed subscribed = {
+        .position = at,
+        .identity = {(const uint8_t *)r->identity, strlen(r->identity)},
+        .timeline = r->source.timeline,
+    };
+    const struct control_subscribe *c = &s->subscribe;
+
+    if (route_add(r->route, &s->member, c->filters, c->n_filters, c->exclusions, c->n_exclusions) < 0) {
+        session_close(s, "no memory");
+        return;
+    }
+    s->subscribed = true;
+    log_line(r->log, LOG_DEBUG, "session.subscribed", "A client subscribed.",
+             LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_U64("filters", c->n_filters),
+             LOG_U64("exclusions", c->n_exclusions));
+    session_subscribed(s, &subscribed);
+    if (s->resume)
+        inside_add(r, s);
+}
+
+/* Answers a SUBSCRIBE that can be answered now. */
+static void answer_subscribe(struct router *r, struct session *s)
+{
+    const struct control_subscribe *c = &s->subscribe;
+    struct position now = builder_now(&r->source.stream.builder);
+    struct position last = r->source.stream.builder.last;
+
+    if (c->name.size || c->start == CONTROL_START_STORED) {
+        session_error(s, CONTROL_ERROR_UNSUPPORTED, "this router keeps no journal: durable subscriptions are not available", false);
+        return;
+    }
+    if (c->start == CONTROL_START_OLDEST || c->start == CONTROL_START_TIME) {
+        session_error(s, CONTROL_ERROR_UNSUPPORTED, "this router keeps no journal: a subscription starts now or at its newest position", false);
+        return;
+    }
+    if (r->source.state == SOURCE_GIVEN_UP) {
+        session_error(s, CONTROL_ERROR_SOURCE, buf_str(&r->source.last_error), true);
+        return;
+    }
+    if (r->source.state != SOURCE_STREAMING)
+        return; /* router_changed comes back to it */
+    if (c->start == CONTROL_START_POSITION && position_compare(c->position, last) < 0 &&
+        position_compare(c->position, r->progress) < 0) {
+        char given[POSITION_TEXT_SIZE], oldest[POSITION_TEXT_SIZE], text[160];
+        snprintf(text, sizeof text,
+                 "position %s has passed; this router keeps no journal and can go on from %s only",
+                 position_format(c->position, given), position_format(last, oldest));
+        session_error(s, CONTROL_ERROR_UNSUPPORTED, text, false);
+        return;
+    }
+    start_subscription(r, s, c->start == CONTROL_START_POSITION ? c->position : now);
+}
+
+static void on_welcome(void *owner, struct control_welcome *welcome)
+{
+    struct router *r = owner;
+
+    welcome->identity = (struct bytes){(const uint8_t *)r->identity, strlen(r->identity)};
+    welcome->timeline = r->source.timeline;
+    welcome->position = r->progress;
+}
+
+static void on_subscribe(void *owner, struct session *s)
+{
+    answer_subscribe(owner, s);
+}
+
+static bool request_is(const struct control_request *request, const char *what)
+{
+    return request->what.size == strlen(what) && memcmp(request->what.data, what, request->what.size) == 0;
+}
+
+static void on_request(void *owner, struct session *s, const struct control_request *request)
+{
+    struct router *r = owner;
+    struct buf result = BUF_INIT;
+
+    if (request_is(request, "status")) {
+        router_put_status(r, &result);
+        struct control_reply reply = {.id = request->id, .result = buf_bytes(&result)};
+        if (result.failed)
+            session_close(s, "no memory");
+        else
+            session_reply(s, &reply);
+    } else {
+        session_request_error(s, request->id, CONTROL_ERROR_UNSUPPORTED,
+                              "this router does not know that request; it knows: status");
+    }
+    buf_deinit(&result);
+}
+
+static void on_closed(void *owner, struct session *s)
+{
+    struct router *r = owner;
+
+    if (s->subscribed) {
+        route_remove(r->route, &s->member);
+        s->subscribed = false;
+        inside_remove(r, s);
+    }
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        r->sessions = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    r->n_sessions--;
+    if (r->phase == ROUTER_LEAVING && r->n_sessions == 0)
+        router_end(r);
+}
+
+static const struct session_ops session_ops = {
+    .welcome = on_welcome, .subscribe = on_subscribe, .request = on_request, .closed = on_closed};
+
+static void on_accepted(void *owner, int fd)
+{
+    struct router *r = owner;
+    struct session *s = session_new(r->loop, fd, ++r->next_session, &session_ops, r, r->log);
+
+    if (!s)
+        return;
+    s->next = r->sessions;
+    if (s->next)
+        s->next->prev = s;
+    r->sessions = s;
+    r->n_sessions++;
+    if (r->n_sessions > ROUTER_SESSIONS_MAX) {
+        session_error(s, CONTROL_ERROR_LIMIT, "the router has its largest number of connections", true);
+        session_flush(s);
+    }
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct router *r = timer->data;
+
+    for (struct session *s = r->sessions; s; s = s->next)
+        session_send_progress(s, r->progress);
+    router_flush(r);
+}
+
+/* ---- states of the source ---- */
+
+static void on_changed(void *owner)
+{
+    struct router *r = owner;
+
+    if (r->source.state == SOURCE_GIVEN_UP) {
+        for (struct session *s = r->sessions; s; s = s->next)
+            if (s->state == SESSION_WAITING)
+                answer_subscribe(r, s);
+        router_stop(r, r->source.verdict == PRECONDITION_REFUSE ? ROUTER_EXIT_FAILURE
+                                                                : ROUTER_EXIT_DECIDE);
+    }
+}
+
+static void on_started(void *owner)
+{
+    struct router *r = owner;
+
+    snprintf(r->identity, sizeof r->identity, "%" PRIu64 "/1", r->source.system_identifier);
+    for (struct session *s = r->sessions; s; s = s->next)
+        if (s->state == SESSION_WAITING)
+            answer_subscribe(r, s);
+    router_flush(r);
+}
+
+static const struct source_ops source_ops = {
+    .batch = on_batch, .interrupted = on_interrupted, .changed = on_changed, .started = on_started};
+
+/* ---- stopping ---- */
+
+static void close_timer(uv_timer_t *timer)
+{
+    if (!uv_is_closing((uv_handle_t *)timer))
+        uv_close((uv_handle_t *)timer, NULL);
+}
+
+static void router_end(struct router *r)
+{
+    if (r->phase == ROUTER_ENDED)
+        return;
+    r->phase = ROUTER_ENDED;
+    while (r->sessions)
+        session_close(r->sessions, "the router ends");
+    close_timer(&r->tick);
+    close_timer(&r->drain);
+    uv_close((uv_handle_t *)&r->sigterm, NULL);
+    uv_close((uv_handle_t *)&r->sigint, NULL);
+    uv_close((uv_handle_t *)&r->sighup, NULL);
+    source_close(&r->source);
+}
+
+static void router_leave(struct router *r)
+{
+    r->phase = ROUTER_LEAVING;
+    for (struct session *s = r->sessions, *next; s; s = next) {
+        next = s->next;
+        session_error(s, CONTROL_ERROR_STOPPING, "the router is being stopped", true);
+        session_flush(s);
+    }
+    if (r->n_sessions == 0)
+        router_end(r);
+}
+
+static bool router_is_drained(const struct router *r)
+{
+    for (const struct session *s = r->sessions; s; s = s->next)
+        if (s->state == SESSION_ACTIVE && !outbox_is_empty(&s->outbox))
+            return false;
+    return true;
+}
+
+#define DRAIN_LOOK_MS 10u
+
+static void on_drain(uv_timer_t *timer)
+{
+    struct router *r = timer->data;
+
+    if (r->phase == ROUTER_DRAINING) {
+        if (!router_is_drained(r) && uv_now(r->loop) < r->phase_ends)
+            return;
+        r->phase_ends = uv_now(r->loop) + ROUTER_DRAIN_MS;
+        router_leave(r);
+    } else if (r->phase == ROUTER_LEAVING && uv_now(r->loop) >= r->phase_ends) {
+        router_end(r);
+    }
+}
+
+void router_stop(struct router *r, int exit_code)
+{
+    if (r->phase != ROUTER_RUNNING)
+        return;
+    r->phase = ROUTER_DRAINING;
+    r->exit_code = exit_code;
+    log_line(r->log, LOG_INFO, "router.stopping", "The router stops.",
+             LOG_I64("exit", exit_code));
+    listener_close(&r->listener);
+    source_stop(&r->source);
+    uv_update_time(r->loop);
+    r->phase_ends = uv_now(r->loop) + ROUTER_DRAIN_MS;
+    (void)uv_timer_start(&r->drain, on_drain, 0, DRAIN_LOOK_MS);
+}
+
+static void on_signal(uv_signal_t *handle, int signum)
+{
+    struct router *r = handle->data;
+
+    if (signum == SIGHUP) {
+        log_line(r->log, LOG_INFO, "router.reload",
+                 "SIGHUP: no setting of this version can change while the router runs; ignoring.");
+        return;
+    }
+    router_stop(r, ROUTER_EXIT_OK);
+}
+
+/* ---- life ---- */
+
+static void watch_signal(struct router *r, uv_signal_t *handle, int signum)
+{
+    (void)uv_signal_init(r->loop, handle);
+    handle->data = r;
+    (void)uv_signal_start(handle, on_signal, signum);
+}
+
+int router_open(struct router *r, uv_loop_t *loop, const struct settings *settings,
+                const char *socket_path, struct logger *log)
+{
+    char why[LISTENER_WHY_SIZE];
+
+    *r = (struct router){.loop = loop, .log = log, .settings = settings};
+    r->route = route_new();
+    if (!r->route)
+        return ROUTER_EXIT_FAILURE;
+    int e = listener_open(&r->listener, socket_path, (mode_t)settings->socket_mode,
+                          settings->socket_group, why);
+    if (e < 0) {
+        log_line(log, LOG_ERROR, "router.socket", why);
+        r->route = route_free(r->route);
+        return ROUTER_EXIT_FAILURE;
+    }
+    e = listener_start(&r->listener, loop, on_accepted, r);
+    if (e == 0)
+        e = source_init(&r->source, loop, settings->dsn, settings->slot, settings->publication,
+                        settings->heartbeat_interval * 1000, &r->pool, &source_ops, r, log);
+    if (e < 0) {
+        log_line(log, LOG_ERROR, "router.start", "The router cannot start.",
+                 LOG_STR("error", strerror(-e)));
+        listener_close(&r->listener);
+        r->route = route_free(r->route);
+        return ROUTER_EXIT_FAILURE;
+    }
+    (void)uv_timer_init(loop, &r->tick);
+    (void)uv_timer_init(loop, &r->drain);
+    r->tick.data = r;
+    r->drain.data = r;
+    (void)uv_timer_start(&r->tick, on_tick, ROUTER_PROGRESS_MS, ROUTER_PROGRESS_MS);
+    watch_signal(r, &r->sigterm, SIGTERM);
+    watch_signal(r, &r->sigint, SIGINT);
+    watch_signal(r, &r->sighup, SIGHUP);
+    log_line(log, LOG_INFO, "router.listening", "The router listens.",
+             LOG_STR("socket", socket_path), LOG_STR("version", WALBUS_VERSION));
+    source_start(&r->source);
+    return 0;
+}
+
+void router_deinit(struct router *r)
+{
+    source_deinit(&r->source);
+    r->route = route_free(r->route);
+    free(r->inside);
+    batch_pool_deinit(&r->pool);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_DAEMON_ROUTER_H
+#define WALBUS_DAEMON_ROUTER_H
+
+/*
+ * The owner that wires all: source and sessions meet here and nowhere else. A
+ * batch comes in from the source, goes out to the sessions by the route, and its
+ * mark goes back to the source. Two routers can live in one process.
+ *
+ * Without a journal the mark follows what was handed to the sessions: a
+ * subscriber that is not connected misses what passes meanwhile.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "batch.h"
+#include "listener.h"
+#include "route.h"
+#include "session.h"
+#include "settings/settings.h"
+#include "source.h"
+
+/** Most connections at a time; the next one is told so and closed. */
+#define ROUTER_SESSIONS_MAX 1000u
+/** Most bytes of batches alive, all sessions together, large contents aside. */
+#define ROUTER_BYTES_MAX (32u << 20)
+/** Idle and filtered-out sessions are told how far they are this often, in ms. */
+#define ROUTER_PROGRESS_MS 1000u
+/** How long sessions may take to be written out at a clean stop, and clients to close, in ms. */
+#define ROUTER_DRAIN_MS 1000u
+
+enum router_phase {
+    ROUTER_RUNNING,
+    ROUTER_DRAINING, /* the source is stopped; waits for the outboxes to empty */
+    ROUTER_LEAVING,  /* the clients were told; waits for them to close */
+    ROUTER_ENDED,    /* handles are closed; waits for the loop to run out */
+};
+
+enum router_exit { ROUTER_EXIT_OK = 0, ROUTER_EXIT_FAILURE = 1, ROUTER_EXIT_USAGE = 2, ROUTER_EXIT_DECIDE = 4 };
+
+struct router {
+    uv_loop_t *loop;
+    struct logger *log;
+    const struct settings *settings;
+
+    enum router_phase phase;
+    int exit_code;
+    struct listener listener;
+    struct source source;
+    struct batch_pool pool;
+    struct route *route;
+
+    struct session *sessions; /* list */
+    size_t n_sessions;
+    uint64_t next_session;
+    struct session **inside;  /* entry by entry served sessions that were told a BEGIN */
+    size_t n_inside, inside_cap;
+
+    struct position progress; /* nothing at or below it is still to come */
+    uint64_t messages;        /* routed since the start */
+    uint64_t too_slow;        /* sessions closed for it */
+
+    uv_timer_t tick;          /* PROGRESS */
+    uv_timer_t drain;         /* looks whether the phase is over */
+    uint64_t phase_ends;      /* uv_now() at which it is over in any case */
+    uv_signal_t sigterm, sigint, sighup;
+    char identity[IDENTITY_TEXT_SIZE]; /* journal identity, "" while unknown */
+};
+
+/** Opens the socket and starts the source. 0, or an exit code (enum router_exit) after logging why. */
+int router_open(struct router *r, uv_loop_t *loop, const struct settings *settings,
+                const char *socket_path, struct logger *log) MUST_CHECK;
+
+/** Begins a clean stop; the loop runs out when it is done. Idempotent. */
+void router_stop(struct router *r, int exit_code);
+
+/** Frees what is left after the loop has run out. */
+void router_deinit(struct router *r);
+
+/** Appends the answer to REQUEST "status": one CBOR map (status.c). */
+void router_put_status(struct router *r, struct buf *out);
+
+#endif

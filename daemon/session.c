@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "session_frames.h"
+
+/** First size of the read buffer; it grows to the frame at hand and falls back when empty. */
+#define INPUT_START 4096u
+/** Reads of one turn: what a client may occupy the loop with. */
+#define READS_A_TURN 4
+
+static const char *const state_names[] = {
+    [SESSION_GREETING] = "greeting", [SESSION_READY] = "ready",     [SESSION_WAITING] = "waiting",
+    [SESSION_ACTIVE] = "active",     [SESSION_LEAVING] = "leaving", [SESSION_CLOSED] = "closed",
+};
+
+const char *session_state_name(enum session_state state)
+{
+    return state_names[state];
+}
+
+static void session_on_poll(uv_poll_t *poll, int status, int events);
+
+static void session_watch(struct session *s, int events)
+{
+    if (s->state == SESSION_CLOSED || events == s->events)
+        return;
+    s->events = events;
+    (void)uv_poll_start(&s->poll, events, session_on_poll);
+}
+
+static void session_on_handle_closed(uv_handle_t *handle)
+{
+    struct session *s = handle->data;
+
+    if (--s->handles)
+        return;
+    outbox_deinit(&s->outbox);
+    free(s->in);
+    free(s);
+}
+
+static void session_drop_subscribe(struct session *s)
+{
+    control_subscribe_deinit(&s->subscribe);
+    free(s->subscribe_body);
+    s->subscribe_body = NULL;
+}
+
+void session_close(struct session *s, const char *reason)
+{
+    if (s->state == SESSION_CLOSED)
+        return;
+    log_line(s->log, LOG_DEBUG, "session.closed", "A client's connection was closed.",
+             LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_STR("reason", reason));
+    s->state = SESSION_CLOSED;
+    session_drop_subscribe(s);
+    s->ops->closed(s->owner, s);
+    outbox_deinit(&s->outbox); /* batches go at once, not when libuv has let go */
+    uv_close((uv_handle_t *)&s->poll, session_on_handle_closed);
+    uv_close((uv_handle_t *)&s->timer, session_on_handle_closed);
+    s->fd = fd_close(s->fd);
+}
+
+void session_flush(struct session *s)
+{
+    if (s->state == SESSION_CLOSED)
+        return;
+    s->must_flush = false;
+    int r = outbox_write(&s->outbox, s->fd);
+    if (r < 0) {
+        session_close(s, strerror(-r));
+        return;
+    }
+    if (r == 0 && s->state == SESSION_LEAVING) {
+        session_close(s, "told a fatal error");
+        return;
+    }
+    session_watch(s, UV_READABLE | (r ? UV_WRITABLE : 0));
+}
+
+static void session_on_timer(uv_timer_t *timer)
+{
+    struct session *s = timer->data;
+
+    switch (s->state) {
+    case SESSION_GREETING:
+        session_error(s, CONTROL_ERROR_TIMEOUT, "no HELLO within 10 s", true);
+        break;
+    case SESSION_READY:
+        session_error(s, CONTROL_ERROR_TIMEOUT, "neither SUBSCRIBE nor REQUEST within 60 s", true);
+        break;
+    case SESSION_LEAVING:
+        session_close(s, "did not read the last error");
+        return;
+    case SESSION_WAITING:
+    case SESSION_ACTIVE:
+    case SESSION_CLOSED:
+        return;
+    }
+    session_flush(s);
+}
+
+/* One read. 1: there may be more; 0: not now; the session may be closed afterwards. */
+static int session_read(struct session *s)
+{
+    size_t want = session_input_wanted(s);
+    size_t cap = MAX(s->in_size + want, (size_t)INPUT_START);
+
+    if (s->in_cap < cap || (s->in_size == 0 && s->in_cap > INPUT_START)) {
+        uint8_t *in = realloc(s->in, cap);
+        if (!in) {
+            session_close(s, "no memory");
+            return 0;
+        }
+        s->in = in;
+        s->in_cap = cap;
+    }
+    ssize_t got = recv(s->fd, s->in + s->in_size, s->in_cap - s->in_size, MSG_DONTWAIT);
+    if (got < 0) {
+        if (errno == EAGAIN || errno == EINTR)
+            return 0;
+        session_close(s, strerror(errno));
+        return 0;
+    }
+    if (got == 0) {
+        session_close(s, "the client closed it");
+        return 0;
+    }
+    s->in_size += (size_t)got;
+    if (s->state == SESSION_READY)
+        uv_timer_again(&s->timer);
+    session_handle_input(s);
+    return s->state != SESSION_CLOSED;
+}
+
+static void session_on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct session *s = poll->data;
+
+    if (status < 0) {
+        session_close(s, uv_strerror(status));
+        return;
+    }
+    if (events & UV_READABLE)
+        for (int i = 0; i < READS_A_TURN && session_read(s); i++)
+            ;
+    session_flush(s);
+}
+
+struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct session_ops *ops,
+                            void *owner, struct logger *log)
+{
+    struct session *s = calloc(1, sizeof *s);
+    struct ucred peer = {0};
+    socklen_t size = sizeof peer;
+
+    if (!s || uv_poll_init(loop, &s->poll, fd) < 0) {
+        free(s);
+        (void)fd_close(fd);
+        return NULL;
+    }
+    (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+    s->ops = ops;
+    s->owner = owner;
+    s->log = log;
+    s->id = id;
+    s->pid = peer.pid;
+    s->uid = peer.uid;
+    s->gid = peer.gid;
+    s->fd = fd;
+    s->handles = 2;
+    s->poll.data = s;
+    s->timer.data = s;
+    (void)uv_timer_init(loop, &s->timer);
+    (void)uv_timer_start(&s->timer, session_on_timer, SESSION_HELLO_MS, SESSION_READY_MS);
+    session_watch(s, UV_READABLE);
+    return s;
+}
+
+void session_subscribed(struct session *s, const struct control_subscribed *subscribed)
+{
+    s->state = SESSION_ACTIVE;
+    s->told = subscribed->position;
+    s->acked = subscribed->position;
+    s->resume = subscribed->position.index != POSITION_INDEX_NONTRANSACTIONAL &&
+                subscribed->position.index != POSITION_INDEX_END;
+    session_drop_subscribe(s);
+    control_subscribed_encode(subscribed, outbox_control(&s->outbox));
+    s->must_flush = true;
+}
+
+void session_reply(struct session *s, const struct control_reply *reply)
+{
+    control_reply_encode(reply, outbox_control(&s->outbox));
+    s->must_flush = true;
+    if (outbox_is_over(&s->outbox) && s->state != SESSION_ACTIVE)
+        session_close(s, "asks and does not read");
+}
+
+static struct bytes bytes_of(const char *text)
+{
+    return (struct bytes){(const uint8_t *)text, strlen(text)};
+}
+
+void session_error(struct session *s, const char *code, const char *text, bool fatal)
+{
+    if (s->state == SESSION_CLOSED || s->state == SESSION_LEAVING)
+        return;
+    struct control_error error = {.code = bytes_of(code), .text = bytes_of(text), .fatal = fatal};
+    log_line(s->log, fatal ? LOG_INFO : LOG_DEBUG, "session.error",
+             fatal ? "A client is told an error and let go." : "A client is told an error.",
+             LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_I64("uid", s->uid),
+             LOG_STR("code", code), LOG_STR("text", text));
+    control_error_encode(&error, outbox_control(&s->outbox));
+    s->must_flush = true;
+    if (!fatal) {
+        if (s->state == SESSION_WAITING) { /* that was the answer to its SUBSCRIBE */
+            s->state = SESSION_READY;
+            session_drop_subscribe(s);
+            uv_timer_again(&s->timer);
+        }
+        return;
+    }
+    s->state = SESSION_LEAVING;
+    outbox_drop(&s->outbox);
+    (void)uv_timer_start(&s->timer, session_on_timer, SESSION_LEAVE_MS, 0);
+    session_watch(s, UV_READABLE | UV_WRITABLE);
+}
+
+void session_request_error(struct session *s, uint64_t id, const char *code, const char *text)
+{
+    struct control_error error = {
+        .code = bytes_of(code), .text = bytes_of(text), .has_id = true, .id = id};
+
+    control_error_encode(&error, outbox_control(&s->outbox));
+    s->must_flush = true;
+}
+
+/* ---- delivery ---- */
+
+/* What could not be queued for want of memory would be a silent gap, so the session ends instead. */
+static bool queued(struct session *s, int r)
+{
+    if (r == 0) {
+        s->must_flush = true;
+        return true;
+    }
+    session_error(s, CONTROL_ERROR_TOO_SLOW, "the router has no memory for what this subscriber has not read", true);
+    return false;
+}
+
+bool session_send_batch(struct session *s, struct batch *batch)
+{
+    if (s->state != SESSION_ACTIVE || !s->member.everything || s->resume ||
+        position_compare(s->told, batch->first) >= 0 || (batch->starts_inside && !s->inside))
+        return false;
+    if (!queued(s, outbox_add(&s->outbox, batch, 0, batch_size(batch))))
+        return true;
+    s->told = batch->last;
+    s->inside = batch->ends_inside;
+    for (size_t i = 0; i < batch->n_entries; i++)
+        s->messages += batch->entries[i].type == FRAME_MESSAGE;
+    return true;
+}
+
+/* The BEGIN of the transaction to which `position` belongs: from this batch, or the copy it carries. */
+static bool send_begin(struct session *s, struct batch *batch, const struct batch_entry *begin)
+{
+    uint8_t frame[BATCH_BEGIN_SIZE];
+    int r;
+
+    if (begin && !s->resume) {
+        r = outbox_add(&s->outbox, batch, begin->offset, begin->size);
+    } else {
+        memcpy(frame, begin ? batch->head + begin->offset : batch->begin, sizeof frame);
+        if (s->resume)
+            frame[5] |= FRAME_FLAG_RESUMED; /* the header's flags */
+        r = outbox_add_begin(&s->outbox, batch, frame);
+    }
+    if (!queued(s, r))
+        return false;
+    s->inside = true;
+    s->resume = false;
+    return true;
+}
+
+bool session_send_message(struct session *s, struct batch *batch, const struct batch_entry *entry,
+                          const struct batch_entry *begin)
+{
+    bool came_inside = false;
+
+    if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
+        return false;
+    if (s->resume && entry->position.lsn != s->told.lsn)
+        s->resume = false; /* the transaction in which it stood is not the one that goes on */
+    if (entry->position.index != POSITION_INDEX_NONTRANSACTIONAL && !s->inside) {
+        if (!send_begin(s, batch, begin))
+            return false;
+        came_inside = true;
+    }
+    if (queued(s, outbox_add(&s->outbox, batch, entry->offset, entry->size))) {
+        s->told = entry->position;
+        s->messages++;
+    }
+    return came_inside;
+}
+
+void session_send_commit(struct session *s, struct batch *batch, const struct batch_entry *entry,
+                         const struct batch_entry *begin)
+{
+    if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
+        return;
+    if (!s->inside && !(s->resume && s->told.timeline == entry->position.timeline &&
+                        s->told.lsn == entry->position.lsn && send_begin(s, batch, begin)))
+        return;
+    if (s->state == SESSION_ACTIVE &&
+        queued(s, outbox_add(&s->outbox, batch, entry->offset, entry->size))) {
+        s->told = entry->position;
+        s->inside = false;
+    }
+}
+
+void session_send_progress(struct session *s, struct position position)
+{
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_PROGRESS_BODY];
+
+    if (s->state != SESSION_ACTIVE || s->inside || s->resume || !outbox_is_empty(&s->outbox) ||
+        position_compare(position, s->told) <= 0)
+        return;
+    buf_append(outbox_control(&s->outbox), frame, frame_progress_encode(frame, position));
+    s->told = position;
+    s->must_flush = true;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_DAEMON_SESSION_H
+#define WALBUS_DAEMON_SESSION_H
+
+/*
+ * One connection of a client: handshake, at most one subscription, its place in
+ * delivery order, its outbox. A session knows nothing of PostgreSQL, and of the
+ * router only the callbacks below.
+ *
+ * Loop thread only. A session frees itself some turns after its socket was
+ * closed; `closed` is the last that its owner hears of it.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include <uv.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/macros.h"
+#include "batch.h"
+#include "codec/control.h"
+#include "codec/frame.h"
+#include "outbox.h"
+#include "route.h"
+
+struct session;
+
+/** How the session calls its owner. All are called from the loop, never from within session_new. */
+struct session_ops {
+    /** HELLO was accepted: fill in identity, timeline and position of the WELCOME. Borrowed texts
+     *  must live until the callback has returned. */
+    void (*welcome)(void *owner, struct control_welcome *welcome);
+    /** A SUBSCRIBE came. The owner answers by session_subscribed or session_error, now or later; until
+     *  then the decoded frame stays in s->subscribe. */
+    void (*subscribe)(void *owner, struct session *s);
+    /** A REQUEST came; answer by session_reply or session_error before returning. `request` is borrowed. */
+    void (*request)(void *owner, struct session *s, const struct control_request *request);
+    /** The session is gone: drop every pointer to it. Its member is still in the route: take it out. */
+    void (*closed)(void *owner, struct session *s);
+};
+
+enum session_state {
+    SESSION_GREETING,   /* waits for HELLO */
+    SESSION_READY,      /* waits for SUBSCRIBE or REQUEST */
+    SESSION_WAITING,    /* waits for the owner's answer to its SUBSCRIBE */
+    SESSION_ACTIVE,     /* is sent what matches */
+    SESSION_LEAVING,    /* writes a last ERROR, then closes */
+    SESSION_CLOSED,     /* waits for libuv to let go of its handles */
+};
+
+/** Silence allowed before HELLO, and behind it before a subscription, in ms. */
+#define SESSION_HELLO_MS 10000u
+#define SESSION_READY_MS 60000u
+/** How long a last ERROR may wait for a client that does not read, in ms. */
+#define SESSION_LEAVE_MS 60000u
+
+struct session {
+    const struct session_ops *ops;
+    void *owner;
+    struct logger *log;
+    struct session *prev, *next; /* the owner's list */
+
+    enum session_state state;
+    uint64_t id;
+    pid_t pid; /* of the peer when it connected (SO_PEERCRED) */
+    uid_t uid;
+    gid_t gid;
+
+    int fd;
+    uv_poll_t poll;
+    uv_timer_t timer;
+    int events;
+    unsigned handles; /* that libuv still holds */
+
+    uint8_t *in; /* frame bytes read and not yet handled: [0, in_size) */
+    size_t in_size, in_cap;
+
+    struct outbox outbox;
+    bool must_flush; /* something was queued in this turn */
+
+    struct control_subscribe subscribe; /* while WAITING */
+    uint8_t *subscribe_body;            /* its bytes */
+    struct route_member member;
+    bool subscribed;                    /* member is in the route */
+
+    struct position told;   /* the last position queued for it, PROGRESS included */
+    struct position acked;
+    bool inside;            /* has been told the BEGIN of a transaction, not its end */
+    bool resume;            /* `told` lies inside a transaction: its BEGIN will be flagged resumed */
+    uint64_t messages;      /* MESSAGE frames queued */
+};
+
+/** Takes the connected descriptor over (closed on failure too). NULL without memory. */
+struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct session_ops *ops,
+                            void *owner, struct logger *log) MUST_CHECK;
+
+/** Writes what the socket takes; closes the session when that fails or nothing more is to be said. */
+void session_flush(struct session *s);
+
+/** Answers SUBSCRIBE: it is active from `position` on. */
+void session_subscribed(struct session *s, const struct control_subscribed *subscribed);
+
+void session_reply(struct session *s, const struct control_reply *reply);
+
+/** Tells the client an error; a fatal one closes the connection behind it, dropping the data frames not yet begun. */
+void session_error(struct session *s, const char *code, const char *text, bool fatal);
+/** The same as the answer to a request. */
+void session_request_error(struct session *s, uint64_t id, const char *code, const char *text);
+
+/** Closes at once, what is queued is lost. */
+void session_close(struct session *s, const char *reason);
+
+/* ---- delivery; all ignore a session that is not active, and what it was told before ---- */
+
+/** The whole batch, for a session of everything that was told all before it. False: it does not apply, deliver entry by entry. */
+bool session_send_batch(struct session *s, struct batch *batch);
+
+/** One MESSAGE entry. `begin` is the entry of its transaction's BEGIN in this batch, or NULL.
+ *  True when the session thereby came inside a transaction. */
+bool session_send_message(struct session *s, struct batch *batch, const struct batch_entry *entry,
+                          const struct batch_entry *begin);
+
+/** A COMMIT entry, for a session that is inside or resumes. */
+void session_send_commit(struct session *s, struct batch *batch, const struct batch_entry *entry,
+                         const struct batch_entry *begin);
+
+/** PROGRESS, when nothing is queued, it is not inside a transaction, and `position` is news. */
+void session_send_progress(struct session *s, struct position position);
+
+/** "greeting", "active", … for status and log. */
+const char *session_state_name(enum session_state state);
+
+#endif

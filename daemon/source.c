@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "source.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sodium.h>
+
+#include "base/clock.h"
+
+static const char *const state_names[] = {
+    [SOURCE_STOPPED] = "stopped",         [SOURCE_BACKING_OFF] = "backing-off",
+    [SOURCE_CONNECTING] = "connecting",   [SOURCE_CHECKING] = "checking",
+    [SOURCE_IDENTIFYING] = "identifying", [SOURCE_HISTORY] = "history",
+    [SOURCE_STARTING] = "starting",       [SOURCE_STREAMING] = "streaming",
+    [SOURCE_GIVEN_UP] = "given-up",
+};
+
+const char *source_state_name(enum source_state state)
+{
+    return state_names[state];
+}
+
+static void source_set(struct source *s, enum source_state state)
+{
+    if (s->state == state)
+        return;
+    log_line(s->log, LOG_DEBUG, "source.state", "The source changes its state.",
+             LOG_STR("from", source_state_name(s->state)), LOG_STR("to", source_state_name(state)));
+    s->state = state;
+    s->ops->changed(s->owner);
+}
+
+static void source_on_retry(uv_timer_t *timer);
+
+/* Ends whatever is running on the two connections. */
+static void source_drop(struct source *s)
+{
+    stream_stop(&s->stream);
+    heartbeat_stop(&s->heartbeat);
+    pglink_close(&s->link);
+    (void)uv_timer_stop(&s->stopping);
+    s->server_stopping = false;
+    timeline_history_deinit(&s->history);
+}
+
+static void source_later(struct source *s)
+{
+    uint64_t wait = SOURCE_BACKOFF_FIRST_MS;
+
+    for (unsigned i = 0; i < s->attempts && wait < SOURCE_BACKOFF_LAST_MS; i++)
+        wait *= 2;
+    wait = MIN(wait, (uint64_t)SOURCE_BACKOFF_LAST_MS);
+    wait = wait / 2 + randombytes_uniform((uint32_t)(wait / 2) + 1);
+    s->attempts++;
+    source_set(s, SOURCE_BACKING_OFF);
+    uv_update_time(s->retry.loop);
+    (void)uv_timer_start(&s->retry, source_on_retry, wait, 0);
+}
+
+static void source_give_up(struct source *s, enum precondition_class verdict)
+{
+    source_drop(s);
+    s->verdict = verdict;
+    source_set(s, SOURCE_GIVEN_UP);
+}
+
+/* A failure that may pass: says it once as long as the words stay the same, and tries again. */
+static void source_fail(struct source *s, const char *id, const char *sentence)
+{
+    const char *error = buf_str(&s->link.error);
+
+    if (strcmp(buf_str(&s->last_error), error) != 0)
+        log_line(s->log, LOG_WARNING, id, sentence, LOG_STR("error", error),
+                 LOG_STR("sqlstate", s->link.sqlstate), LOG_STR("slot", s->slot));
+    buf_clear(&s->last_error);
+    buf_append_str(&s->last_error, error);
+    source_drop(s);
+    source_later(s);
+}
+
+static void source_findings(struct source *s, struct precondition_finding *findings, size_t n)
+{
+    enum precondition_class verdict = PRECONDITION_WAIT;
+
+    buf_clear(&s->last_error);
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            buf_append_str(&s->last_error, " ");
+        buf_append(&s->last_error, findings[i].text.data, findings[i].text.size);
+        /* the most fundamental one decides, and mending it comes first */
+        if (verdict == PRECONDITION_WAIT)
+            verdict = findings[i].klass;
+        if (findings[i].klass != PRECONDITION_WAIT)
+            log_line(s->log, LOG_ERROR, findings[i].id, buf_str(&findings[i].text),
+                     LOG_STR("mend", buf_str(&findings[i].mend)), LOG_STR("slot", s->slot));
+    }
+    if (verdict == PRECONDITION_WAIT) {
+        /* a walsender of our own last connection lets go within moments: the first time is no news */
+        if (s->attempts > 2 && !s->waited) {
+            s->waited = true;
+            log_line(s->log, LOG_WARNING, findings[0].id, buf_str(&findings[0].text),
+                     LOG_STR("mend", buf_str(&findings[0].mend)), LOG_STR("slot", s->slot),
+                     LOG_I64("holder_pid", s->facts.slot_active_pid));
+        }
+    }
+    precondition_findings_deinit(findings, n);
+    if (verdict != PRECONDITION_WAIT) {
+        source_give_up(s, verdict);
+        return;
+    }
+    source_drop(s);
+    source_later(s);
+}
+
+/* ---- one query at a time on the replication connection ---- */
+
+static void source_query(struct source *s, enum source_state state, const char *sql)
+{
+    source_set(s, state);
+    if (!PQsendQuery(s->link.conn, sql) || pglink_flush(&s->link) < 0) {
+        pglink_note_error(&s->link, NULL);
+        source_fail(s, "source.query-failed", "A query on the replication connection failed.");
+    }
+}
+
+static void on_opened(void *owner)
+{
+    struct source *s = owner;
+    struct precondition_finding findings[PRECONDITION_MAX];
+    struct buf sql = BUF_INIT;
+    size_t n = precondition_check_connection(s->link.conn, findings);
+
+    if (n) {
+        source_findings(s, findings, n);
+        return;
+    }
+    if (precondition_query(s->link.conn, s->slot, s->publication, &sql) < 0)
+        source_later(s);
+    else
+        source_query(s, SOURCE_CHECKING, buf_str(&sql));
+    buf_deinit(&sql);
+}
+
+static void on_failed(void *owner)
+{
+    struct source *s = owner;
+    struct precondition_finding findings[PRECONDITION_MAX];
+    size_t n = precondition_explain_connect(s->link.sqlstate, buf_str(&s->link.error),
+                                            *s->link.user ? s->link.user : NULL, findings);
+
+    if (n)
+        source_findings(s, findings, n);
+    else
+        source_fail(s, "source.unreachable", "The server cannot be reached; trying again.");
+}
+
+/* Slot or server are not what this router knew: nothing is read on before somebody has decided. */
+static void source_refuse_history(struct source *s, const char *id, const char *text)
+{
+    char found[LSN_TEXT_SIZE], told[LSN_TEXT_SIZE], wal[LSN_TEXT_SIZE];
+
+    log_line(s->log, LOG_ERROR, id, text, LOG_STR("slot", s->slot),
+             LOG_STR("acknowledged", lsn_format(s->told, told)),
+             LOG_STR("slot_confirmed_flush_lsn",
+                     lsn_format(s->facts.slot_confirmed_flush_lsn, found)),
+             LOG_STR("wal_lsn", lsn_format(s->facts.wal_lsn, wal)),
+             LOG_U64("system_identifier", s->facts.system_identifier),
+             LOG_STR("mend", "find out what happened to the server: messages may be lost; a "
+                             "restarted walbusd adopts the slot as it stands"));
+    buf_clear(&s->last_error);
+    buf_append_str(&s->last_error, text);
+    source_give_up(s, PRECONDITION_DECIDE);
+}
+
+/* What this router knows from before, against what stands there now. True: it fits. */
+static bool source_knows_slot(struct source *s)
+{
+    const struct server_facts *f = &s->facts;
+
+    if (s->system_identifier && f->system_identifier != s->system_identifier) {
+        source_refuse_history(s, "other-system",
+                              "The server is another one than before: its system identifier differs.");
+        return false;
+    }
+    if (s->told && f->slot_confirmed_flush_lsn > s->told) {
+        source_refuse_history(
+            s, "slot-moved",
+            "The slot was moved or made anew: it stands beyond all that was acknowledged.");
+        return false;
+    }
+    s->system_identifier = f->system_identifier;
+    s->told = MAX(s->told, f->slot_confirmed_flush_lsn);
+    return true;
+}
+
+static void take_facts(struct source *s, const PGresult *result)
+{
+    struct precondition_finding findings[PRECONDITION_MAX];
+
+    if (precondition_read(s->link.conn, result, &s->facts) < 0) {
+        buf_clear(&s->link.error);
+        buf_append_str(&s->link.error, "the server's answer to the preconditions' query is not as expected");
+        source_fail(s, "source.query-failed", "The preconditions could not be looked up.");
+        return;
+    }
+    s->has_facts = true;
+    size_t n = precondition_check(&s->facts, s->slot, s->publication, PRECONDITION_FOR_ROUTER, findings);
+    if (n) {
+        source_findings(s, findings, n);
+        return;
+    }
+    if (source_knows_slot(s))
+        source_query(s, SOURCE_IDENTIFYING, "IDENTIFY_SYSTEM");
+}
+
+static void source_start_replication(struct source *s)
+{
+    struct buf sql = BUF_INIT, publication = BUF_INIT;
+
+    buf_append_str(&sql, "START_REPLICATION SLOT ");
+    sql_put_identifier(&sql, s->slot);
+    buf_append_str(&sql, " LOGICAL 0/0 (proto_version '1', publication_names ");
+    sql_put_identifier(&publication, s->publication); /* a list of identifiers inside a literal */
+    sql_put_literal(&sql, buf_str(&publication));
+    buf_append_str(&sql, ", messages 'true')");
+    source_query(s, SOURCE_STARTING, buf_str(&sql));
+    buf_deinit(&publication);
+    buf_deinit(&sql);
+}
+
+static void take_system(struct source *s, const PGresult *result)
+{
+    char sql[64];
+    unsigned long timeline = PQntuples(result) == 1 && PQnfields(result) >= 3
+                                 ? strtoul(PQgetvalue(result, 0, 1), NULL, 10)
+                                 : 0;
+
+    if (timeline == 0 || timeline > UINT32_MAX) {
+        buf_clear(&s->link.error);
+        buf_append_str(&s->link.error, "IDENTIFY_SYSTEM gave no timeline");
+        source_fail(s, "source.query-failed", "The server could not be identified.");
+        return;
+    }
+    if (timeline == s->timeline && s->facts.wal_lsn && s->facts.wal_lsn < s->told) {
+        source_refuse_history(s, "server-restored",
+                              "The server's WAL ends before what was acknowledged: it was restored "
+                              "to an older state.");
+        return;
+    }
+    s->timeline = (uint32_t)timeline;
+    s->history.current = (uint32_t)timeline;
+    if (timeline == 1) { /* has no history file; asking for it is an error */
+        source_start_replication(s);
+        return;
+    }
+    snprintf(sql, sizeof sql, "TIMELINE_HISTORY %lu", timeline);
+    source_query(s, SOURCE_HISTORY, sql);
+}
+
+static void take_history(struct source *s, const PGresult *result)
+{
+    struct timeline_history history;
+    struct bytes text = {NULL, 0};
+
+    if (PQntuples(result) == 1 && PQnfields(result) == 2)
+        text = (struct bytes){(const uint8_t *)PQgetvalue(result, 0, 1),
+                              (size_t)PQgetlength(result, 0, 1)};
+    if (timeline_history_parse(&history, s->history.current, text) < 0) {
+        buf_clear(&s->link.error);
+        buf_append_str(&s->link.error, "the timeline history could not be read");
+        source_fail(s, "source.query-failed", "The server's timelines are unknown.");
+        return;
+    }
+    s->history = history;
+    source_start_replication(s);
+}
+
+static void source_streaming(struct source *s)
+{
+    struct position start = {0};
+    char lsn[LSN_TEXT_SIZE];
+
+    start.lsn = s->facts.slot_confirmed_flush_lsn;
+    start.timeline = timeline_of(&s->history, start.lsn ? start.lsn - 1 : 0);
+    buf_clear(&s->last_error);
+    s->waited = false;
+    s->streaming_since = clock_monotonic_ns();
+    log_line(s->log, LOG_INFO, "source.streaming", "Streaming from the slot.",
+             LOG_STR("slot", s->slot), LOG_STR("database", s->facts.database),
+             LOG_U64("system_identifier", s->facts.system_identifier),
+             LOG_U64("timeline", s->history.current), LOG_STR("from", lsn_format(start.lsn, lsn)),
+             LOG_I64("server_version", s->facts.version_num));
+    source_set(s, SOURCE_STREAMING);
+    heartbeat_start(&s->heartbeat);
+    stream_start(&s->stream, &s->history, start, s->facts.wal_sender_timeout_ms);
+    s->ops->started(s->owner);
+    stream_readable(&s->stream);
+}
+
+/* One query's result, and then the next step. */
+static void source_take(struct source *s, PGresult *result)
+{
+    ExecStatusType status = PQresultStatus(result);
+
+    if (s->state == SOURCE_STARTING && status == PGRES_COPY_BOTH) {
+        source_streaming(s);
+        return;
+    }
+    if (status != PGRES_TUPLES_OK) {
+        pglink_note_error(&s->link, result);
+        source_fail(s, "source.query-failed", "The server refused a step towards streaming.");
+        return;
+    }
+    while (true) { /* the query is over when there is no further result */
+        PGresult *more = PQgetResult(s->link.conn);
+        if (!more)
+            break;
+        PQclear(more);
+    }
+    if (s->state == SOURCE_CHECKING)
+        take_facts(s, result);
+    else if (s->state == SOURCE_IDENTIFYING)
+        take_system(s, result);
+    else if (s->state == SOURCE_HISTORY)
+        take_history(s, result);
+}
+
+static void on_readable(void *owner)
+{
+    struct source *s = owner;
+
+    if (s->state == SOURCE_STREAMING) {
+        stream_readable(&s->stream);
+        return;
+    }
+    if (!PQconsumeInput(s->link.conn)) {
+        pglink_note_error(&s->link, NULL);
+        source_fail(s, "source.connection-lost", "The connection to the server was lost; trying again.");
+        return;
+    }
+    if (PQisBusy(s->link.conn))
+        return;
+    PGresult *result = PQgetResult(s->link.conn);
+    if (result) {
+        source_take(s, result);
+        PQclear(result);
+    }
+}
+
+static const struct pglink_ops link_ops = {
+    .opened = on_opened, .failed = on_failed, .readable = on_readable};
+
+/* ---- what the stream tells ---- */
+
+static void on_batch(void *owner, struct batch *batch)
+{
+    struct source *s = owner;
+
+    s->attempts = 0; /* something came through: the next failure is a new one */
+    s->ops->batch(s->owner, batch);
+}
+
+static void on_interrupted(void *owner)
+{
+    struct source *s = owner;
+
+    s->ops->interrupted(s->owner);
+}
+
+static void on_heartbeat(void *owner, struct bytes content)
+{
+    struct source *s = owner;
+
+    heartbeat_received(&s->heartbeat, content, clock_monotonic_ns());
+}
+
+static void on_committed(void *owner)
+{
+    struct source *s = owner;
+
+    heartbeat_commit_received(&s->heartbeat, clock_monotonic_ns());
+}
+
+/* The same error at the same place again and again: the slot cannot be decoded there (facts 4.1). */
+static bool source_is_poisoned(struct source *s)
+{
+    const char *error = buf_str(&s->link.error);
+    const char *sqlstate = s->link.sqlstate;
+
+    /* class 57 is an operator's doing, 08 and none at all the network's */
+    if (!*sqlstate || strncmp(sqlstate, "57", 2) == 0 || strncmp(sqlstate, "08", 2) == 0)
+        return false;
+    if (s->same_error_at == s->told && strcmp(buf_str(&s->same_error), error) == 0) {
+        s->same_errors++;
+    } else {
+        s->same_errors = 1;
+        s->same_error_at = s->told;
+        buf_clear(&s->same_error);
+        buf_append_str(&s->same_error, error);
+    }
+    return s->same_errors >= SOURCE_SAME_ERROR_MAX;
+}
+
+static void on_ended(void *owner)
+{
+    struct source *s = owner;
+    char lsn[LSN_TEXT_SIZE];
+
+    if (source_is_poisoned(s)) {
+        buf_clear(&s->last_error);
+        buf_append(&s->last_error, s->link.error.data, s->link.error.size);
+        log_line(s->log, LOG_ERROR, "slot-poisoned",
+                 "The server cannot decode the slot beyond a place: the same error came each time.",
+                 LOG_STR("slot", s->slot), LOG_STR("after", lsn_format(s->told, lsn)),
+                 LOG_STR("error", buf_str(&s->link.error)),
+                 LOG_STR("mend", "the messages behind that place are lost to this slot; make it anew: "
+                                 "walbus teardown, walbus setup"));
+        source_give_up(s, PRECONDITION_DECIDE);
+        return;
+    }
+    source_fail(s, "source.stream-ended", "The stream ended; connecting again.");
+}
+
+static void on_renew(void *owner)
+{
+    struct source *s = owner;
+
+    log_line(s->log, LOG_DEBUG, "source.renewed",
+             "The connection is renewed, to give the memory of a large message back.");
+    source_drop(s);
+    s->attempts = 0;
+    source_later(s);
+}
+
+static const struct stream_ops stream_ops = {
+    .batch = on_batch,
+    .interrupted = on_interrupted,
+    .heartbeat = on_heartbeat,
+    .committed = on_committed,
+    .ended = on_ended,
+    .renew = on_renew,
+};
+
+/* ---- what the ordinary connection tells ---- */
+
+static void on_facts(void *owner, const struct server_facts *facts)
+{
+    struct source *s = owner;
+
+    s->facts = *facts;
+    if (!facts->publication_exists && !s->publication_alarm)
+        log_line(s->log, LOG_ERROR, "publication-dropped",
+                 "The publication is gone; the next row change may end the slot for good.",
+                 LOG_STR("publication", s->publication),
+                 LOG_STR("mend", "on PostgreSQL 14 to 17 the slot must be made anew: walbus teardown, "
+                                 "walbus setup"));
+    s->publication_alarm = !facts->publication_exists;
+}
+
+static void on_stopping(uv_timer_t *timer)
+{
+    struct source *s = timer->data;
+
+    if (s->state != SOURCE_STREAMING)
+        return;
+    buf_clear(&s->link.error);
+    buf_append_str(&s->link.error, "the server is being shut down and waits for this stream: closed");
+    s->link.sqlstate[0] = 0;
+    source_fail(s, "source.stream-closed", "The stream was closed so that the server can stop.");
+}
+
+static void on_server_stopping(void *owner)
+{
+    struct source *s = owner;
+
+    s->server_stopping = true;
+    log_line(s->log, LOG_INFO, "source.server-stopping", "The server is being shut down.",
+             LOG_STR("slot", s->slot));
+    uv_update_time(s->stopping.loop);
+    (void)uv_timer_start(&s->stopping, on_stopping, SOURCE_STOPPING_MS, 0);
+}
+
+static const struct heartbeat_ops heartbeat_ops = {.facts = on_facts,
+                                                   .server_stopping = on_server_stopping};
+
+/* ---- life ---- */
+
+static void source_on_retry(uv_timer_t *timer)
+{
+    struct source *s = timer->data;
+    const struct connect_options options = {
+        .dsn = s->dsn,
+        .application_name = "walbusd",
+        .client_encoding = "SQL_ASCII", /* raw bytes, and no conversion that can fail (facts 4.3) */
+        .replication = true,
+    };
+
+    s->reconnects++;
+    source_set(s, SOURCE_CONNECTING);
+    pglink_connect(&s->link, &options);
+}
+
+int source_init(struct source *s, uv_loop_t *loop, const char *dsn, const char *slot,
+                const char *publication, uint64_t heartbeat_interval_ns, struct batch_pool *pool,
+                const struct source_ops *ops, void *owner, struct logger *log)
+{
+    *s = (struct source){
+        .ops = ops,
+        .owner = owner,
+        .log = log,
+        .dsn = dsn,
+        .slot = slot,
+        .publication = publication,
+    };
+    pglink_init(&s->link, loop, &link_ops, s);
+    int r = stream_init(&s->stream, loop, &s->link, pool, &stream_ops, s);
+    if (r < 0)
+        return r;
+    r = heartbeat_init(&s->heartbeat, loop, dsn, slot, publication, heartbeat_interval_ns,
+                       &heartbeat_ops, s, log);
+    if (r < 0)
+        return r;
+    (void)uv_timer_init(loop, &s->retry);
+    (void)uv_timer_init(loop, &s->stopping);
+    s->retry.data = s;
+    s->stopping.data = s;
+    return 0;
+}
+
+void source_start(struct source *s)
+{
+    (void)uv_timer_start(&s->retry, source_on_retry, 0, 0);
+    source_set(s, SOURCE_CONNECTING);
+}
+
+void source_advance(struct source *s, uint64_t lsn)
+{
+    stream_advance(&s->stream, lsn);
+    s->told = MAX(s->told, lsn);
+}
+
+void source_stop(struct source *s)
+{
+    if (s->state == SOURCE_STOPPED)
+        return;
+    stream_finish(&s->stream);
+    source_drop(s);
+    (void)uv_timer_stop(&s->retry);
+    source_set(s, SOURCE_STOPPED);
+}
+
+void source_close(struct source *s)
+{
+    source_stop(s);
+    stream_deinit(&s->stream);
+    heartbeat_close(&s->heartbeat);
+    uv_close((uv_handle_t *)&s->retry, NULL);
+    uv_close((uv_handle_t *)&s->stopping, NULL);
+}
+
+void source_deinit(struct source *s)
+{
+    pglink_deinit(&s->link);
+    timeline_history_deinit(&s->history);
+    buf_deinit(&s->last_error);
+    buf_deinit(&s->same_error);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_DAEMON_SOURCE_H
+#define WALBUS_DAEMON_SOURCE_H
+
+/*
+ * The way in: keeps a stream from the slot running. At every connect all
+ * preconditions are checked again on the replication connection itself, then
+ * IDENTIFY_SYSTEM, TIMELINE_HISTORY and START_REPLICATION at 0/0: the server
+ * goes on where the slot stands, and what comes again is dropped by position.
+ *
+ * Knows no subscriber. Loop thread only.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/log.h"
+#include "base/macros.h"
+#include "heartbeat.h"
+#include "pg/precondition.h"
+#include "pglink.h"
+#include "stream.h"
+#include "timeline.h"
+
+enum source_state {
+    SOURCE_STOPPED,     /* not started, or stopped for good */
+    SOURCE_BACKING_OFF, /* waits before the next attempt */
+    SOURCE_CONNECTING,  /* waits for the connection */
+    SOURCE_CHECKING,    /* waits for the facts of the preconditions */
+    SOURCE_IDENTIFYING, /* waits for IDENTIFY_SYSTEM */
+    SOURCE_HISTORY,     /* waits for TIMELINE_HISTORY */
+    SOURCE_STARTING,    /* waits for START_REPLICATION's copy-both */
+    SOURCE_STREAMING,   /* reads */
+    SOURCE_GIVEN_UP,    /* may not go on: somebody must mend something */
+};
+
+struct source_ops {
+    /** As stream_ops.batch. */
+    void (*batch)(void *owner, struct batch *batch);
+    /** As stream_ops.interrupted. */
+    void (*interrupted)(void *owner);
+    /** Streaming began: stream.builder knows where "now" is. Nothing was read yet. */
+    void (*started)(void *owner);
+    /** The state changed; called with the new one in place. */
+    void (*changed)(void *owner);
+};
+
+/** First and longest wait between attempts, in ms; each is drawn from [half, whole]. */
+#define SOURCE_BACKOFF_FIRST_MS 100u
+#define SOURCE_BACKOFF_LAST_MS  5000u
+/** How long a server that is stopping may take to get its acknowledgement, in ms (design section 9). */
+#define SOURCE_STOPPING_MS 1000u
+/** A slot that cannot be decoded gives the same error at the same place each time: so often it is tried. */
+#define SOURCE_SAME_ERROR_MAX 3u
+
+struct source {
+    const struct source_ops *ops;
+    void *owner;
+    struct logger *log;
+    const char *dsn, *slot, *publication; /* borrowed */
+
+    enum source_state state;
+    enum precondition_class verdict; /* when GIVEN_UP */
+    struct pglink link;
+    struct stream stream;
+    struct heartbeat heartbeat;
+    struct timeline_history history;
+    uv_timer_t retry;    /* next attempt */
+    uv_timer_t stopping; /* the server is stopping: close the stream */
+
+    unsigned attempts;     /* since streaming last began */
+    uint64_t streaming_since;
+    bool server_stopping;
+    struct buf last_error; /* what is wrong now; empty while streaming */
+    bool waited;           /* the slot's holder has been named */
+    uint64_t same_error_at;
+    struct buf same_error;
+    unsigned same_errors;
+
+    struct server_facts facts; /* of the last look-up */
+    bool has_facts;
+    bool publication_alarm;
+    uint64_t system_identifier; /* of the first connect; 0: none yet */
+    uint32_t timeline;          /* of the last connect; 0: none yet */
+    uint64_t told;              /* highest value ever reported to this slot, or found in it at first */
+    uint64_t reconnects;
+};
+
+/** 0 or a negative errno. The strings must outlive it. */
+int source_init(struct source *s, uv_loop_t *loop, const char *dsn, const char *slot,
+                const char *publication, uint64_t heartbeat_interval_ns, struct batch_pool *pool,
+                const struct source_ops *ops, void *owner, struct logger *log) MUST_CHECK;
+
+/** Begins; the first attempt is made from the loop. */
+void source_start(struct source *s);
+
+/** Everything up to `lsn` is safe (the mark of a batch that was handed on). */
+void source_advance(struct source *s, uint64_t lsn);
+
+/** Stops for good, with a last report. Idempotent. */
+void source_stop(struct source *s);
+
+/** Stops and closes the handles on the loop; free the rest with source_deinit when the loop has run out. */
+void source_close(struct source *s);
+void source_deinit(struct source *s);
+
+/** "connecting", "streaming", … for log and debug. */
+const char *source_state_name(enum source_state state);
+
+#endif

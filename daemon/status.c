@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: PostgreSQL */
+/* The answer to REQUEST "status": what `walbus status` shows. Keys in the order of design section 11. */
+#include "router.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "codec/cbor.h"
+
+static const char *state_word(const struct router *r)
+{
+    if (r->phase != ROUTER_RUNNING)
+        return "stopping";
+    switch (r->source.state) {
+    case SOURCE_STREAMING:
+        return "streaming";
+    case SOURCE_GIVEN_UP:
+        return "waiting";
+    case SOURCE_BACKING_OFF:
+        return r->source.has_facts && r->source.facts.slot_active_pid ? "waiting" : "connecting";
+    default:
+        return "connecting";
+    }
+}
+
+static void put_position(struct buf *out, const char *key, struct position p)
+{
+    char text[POSITION_TEXT_SIZE];
+
+    cbor_put_str(out, key);
+    cbor_put_str(out, position_format(p, text));
+}
+
+static void put_lsn(struct buf *out, const char *key, uint64_t lsn)
+{
+    char text[LSN_TEXT_SIZE];
+
+    cbor_put_str(out, key);
+    cbor_put_str(out, lsn_format(lsn, text));
+}
+
+static void put_uint(struct buf *out, const char *key, uint64_t v)
+{
+    cbor_put_str(out, key);
+    cbor_put_uint(out, v);
+}
+
+static void put_slot(struct buf *out, const struct source *s)
+{
+    const struct server_facts *f = &s->facts;
+
+    cbor_put_str(out, "slot");
+    cbor_put_map(out, s->has_facts ? 7 : 1);
+    cbor_put_str(out, "name");
+    cbor_put_str(out, s->slot);
+    if (!s->has_facts)
+        return;
+    put_lsn(out, "restart_lsn", f->slot_restart_lsn);
+    /* the look-up is some seconds old; what was acknowledged since is known better here */
+    put_lsn(out, "confirmed_flush_lsn", MAX(f->slot_confirmed_flush_lsn, s->stream.feedback.reported));
+    cbor_put_str(out, "wal_status");
+    cbor_put_str(out, f->slot_wal_status);
+    cbor_put_str(out, "retained_bytes");
+    cbor_put_int(out, f->slot_retained_bytes);
+    cbor_put_str(out, "safe_wal_size");
+    if (f->slot_safe_wal_size < 0)
+        cbor_put_null(out);
+    else
+        cbor_put_int(out, f->slot_safe_wal_size);
+    put_lsn(out, "mark", s->stream.feedback.mark);
+}
+
+static void put_filters(struct buf *out, const char *key, const struct filter *filters, size_t n)
+{
+    struct buf text = BUF_INIT;
+
+    cbor_put_str(out, key);
+    cbor_put_array(out, n);
+    for (size_t i = 0; i < n; i++) { /* a filter may hold any bytes, a text string only UTF-8 */
+        buf_clear(&text);
+        if (filters[i].kind != FILTER_PATTERN)
+            buf_append_str(&text, filters[i].kind == FILTER_EXACT ? "exact:" : "starts-with:");
+        text_put_visible(&text, filters[i].text);
+        cbor_put_text(out, buf_bytes(&text));
+    }
+    buf_deinit(&text);
+}
+
+static void put_session(struct buf *out, const struct session *s)
+{
+    cbor_put_map(out, 9);
+    put_uint(out, "id", s->id);
+    put_uint(out, "pid", (uint64_t)s->pid);
+    put_uint(out, "uid", s->uid);
+    cbor_put_str(out, "state");
+    cbor_put_str(out, session_state_name(s->state));
+    put_filters(out, "filters", s->member.filters, s->member.n_filters);
+    put_filters(out, "exclude", s->member.exclusions, s->member.n_exclusions);
+    put_position(out, "position", s->told);
+    put_uint(out, "queued_bytes", s->outbox.charge + s->outbox.large);
+    put_uint(out, "messages", s->messages);
+}
+
+static void put_text_or_null(struct buf *out, const char *key, struct buf *text)
+{
+    struct buf visible = BUF_INIT;
+
+    cbor_put_str(out, key);
+    if (text->size) {
+        text_put_visible(&visible, buf_bytes(text)); /* a server's words may be in any encoding */
+        cbor_put_text(out, buf_bytes(&visible));
+    } else {
+        cbor_put_null(out);
+    }
+    buf_deinit(&visible);
+}
+
+void router_put_status(struct router *r, struct buf *out)
+{
+    struct source *s = &r->source;
+    char system[24];
+    int64_t age = heartbeat_age_ms(&s->heartbeat, clock_monotonic_ns());
+
+    snprintf(system, sizeof system, "%" PRIu64, s->system_identifier);
+    cbor_put_map(out, 14);
+    cbor_put_str(out, "state");
+    cbor_put_str(out, state_word(r));
+    put_uint(out, "pid", (uint64_t)getpid());
+    cbor_put_str(out, "version");
+    cbor_put_str(out, WALBUS_VERSION);
+    cbor_put_str(out, "system_identifier"); /* text: JSON readers lose digits of a 64-bit number */
+    cbor_put_str(out, system);
+    put_uint(out, "timeline", s->timeline);
+    put_position(out, "position", r->progress);
+    put_slot(out, s);
+    put_uint(out, "messages", r->messages);
+    put_uint(out, "too_slow", r->too_slow);
+    put_uint(out, "connects", s->reconnects);
+    cbor_put_str(out, "heartbeat_age_ms");
+    if (age < 0)
+        cbor_put_null(out);
+    else
+        cbor_put_int(out, age);
+    put_uint(out, "memory_bytes", r->pool.live_bytes + r->pool.large_bytes);
+    cbor_put_str(out, "sessions");
+    cbor_put_array(out, r->n_sessions);
+    for (const struct session *session = r->sessions; session; session = session->next)
+        put_session(out, session);
+    put_text_or_null(out, "last_error", &s->last_error);
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: PostgreSQL
+# Installs what is missing, builds with AddressSanitizer and UndefinedBehaviorSanitizer, and tests:
+#
+#   tests/run.sh                            everything
+#   tests/run.sh unit                       what `meson test` runs: units, headers, symbols, layers
+#   tests/run.sh integration [ARGUMENT...]  against a real server; arguments go to pytest
+#                                           (-k rollback, tests/integration/test_filters.py, -n 0)
+#
+# The last line is `N passed, N failed, N skipped`; exit 1 when something failed. The folder of the server's
+# programs can be given as WALBUS_TEST_PG_15.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+asan=$root/build-asan
+plain=$root/build-plain
+# shellcheck source=tests/install.sh
+. "$root/tests/install.sh"
+
+# build FOLDER OPTION...: a failure shows the end of the log.
+build()
+{
+    local folder=$1 log=$1.log
+    shift
+    echo "Building in $folder"
+    if ! { { [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" -Dwerror=true "$@"; } &&
+        ninja -C "$folder"; } >"$log" 2>&1; then
+        tail -n 40 "$log"
+        echo "Building failed; all of it is in $log"
+        echo "0 passed, 1 failed, 0 skipped"
+        exit 1
+    fi
+}
+
+main()
+{
+    local what=${1:-all} results=() status=0 log=$root/build-install.log pytest_targets argument
+    case $what in
+    all | unit | integration) ;;
+    *)
+        sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+        exit 2
+        ;;
+    esac
+    [ "$#" -gt 0 ] && shift
+    cd "$root"
+
+    : >"$log"
+    install_packages "$log" "${packages_build[@]}" "${packages_test[@]}"
+    build "$asan" -Dtests=enabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
+    export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+
+    if [ "$what" != integration ]; then
+        echo "Unit, header, symbol and layer tests"
+        rm -f "$asan/meson-logs/testlog.json"
+        meson test -C "$asan" --no-rebuild --print-errorlogs >"$asan/unit.log" 2>&1 || true
+        results+=("$asan/meson-logs/testlog.json")
+    fi
+    if [ "$what" != unit ]; then
+        build "$plain" -Dtests=disabled
+        if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
+            install_server "$log" 15
+            export WALBUS_TEST_PG_15=$pg_bindir
+        fi
+        if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
+            install_packages "$log" "${packages_pgbouncer[@]}"
+            unpack_packages "$log" "$(unpacked_folder)/pgbouncer" usr/sbin/pgbouncer pgbouncer
+            WALBUS_TEST_PGBOUNCER=$(unpacked_folder)/pgbouncer/usr/sbin/pgbouncer
+            export WALBUS_TEST_PGBOUNCER
+        fi
+        export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain
+        echo "Integration tests on $("$WALBUS_TEST_PG_15/postgres" --version)"
+        pytest_targets=(tests/integration)
+        for argument in "$@"; do
+            # A file, or a test in it, was named.
+            if [ -e "${argument%%::*}" ]; then
+                pytest_targets=()
+            fi
+        done
+        rm -f "$asan/pytest.xml"
+        /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist loadfile \
+            --junitxml="$asan/pytest.xml" "$@" "${pytest_targets[@]}" >"$asan/integration.log" 2>&1 || true
+        results+=("$asan/pytest.xml")
+    fi
+
+    /usr/bin/python3 -B "$root/tests/summary.py" "${results[@]}" >"$asan/summary.log" || status=1
+    head -n -1 "$asan/summary.log"
+    for log in "$asan/unit.log" "$asan/integration.log"; do
+        [ -e "$log" ] && echo "Log: $log"
+    done
+    tail -n 1 "$asan/summary.log"
+    return "$status"
+}
+
+main "$@"

@@ -1,0 +1,67 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: PostgreSQL
+"""Adds up what `meson test` and pytest have written: summary.py [testlog.json] [junit.xml]
+
+Names what failed, and prints `N passed, N failed, N skipped`; exit 1 when something failed. A unit test program
+counts its Check tests, every other meson test counts as one.
+"""
+
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
+
+
+class Sum:
+    passed = failed = skipped = 0
+
+    def add_failed(self, name, count=1):
+        self.failed += count
+        print(f"FAILED {name}")
+
+    def meson(self, path):
+        with open(path, encoding="utf-8") as f:
+            for test in map(json.loads, f):
+                suites = CHECK.findall(test.get("stdout") or "")
+                good = test["result"] in ("OK", "EXPECTEDFAIL")
+                if test["result"] == "SKIP":
+                    self.skipped += 1
+                elif suites:
+                    checks = sum(int(n) for n, _, _ in suites)
+                    bad = sum(int(f) + int(e) for _, f, e in suites)
+                    self.passed += checks - bad
+                    if bad or not good:
+                        self.add_failed(f"{test['name']} ({test['result']})", max(bad, 1))
+                elif good:
+                    self.passed += 1
+                else:
+                    self.add_failed(f"{test['name']} ({test['result']})")
+
+    def junit(self, path):
+        for case in ElementTree.parse(path).getroot().iter("testcase"):
+            name = f"{case.get('classname')}::{case.get('name')}"
+            kinds = {child.tag for child in case}
+            if kinds & {"failure", "error"}:
+                self.add_failed(name)
+            elif "skipped" in kinds:
+                self.skipped += 1
+                print(f"SKIPPED {name}: {case.find('skipped').get('message')}")
+            else:
+                self.passed += 1
+
+
+def main():
+    total = Sum()
+    for path in sys.argv[1:]:
+        try:
+            (total.junit if path.endswith(".xml") else total.meson)(path)
+        except (OSError, ValueError, ElementTree.ParseError) as e:
+            total.add_failed(f"{path}: {e}")
+    print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
+    return 1 if total.failed or not total.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
