@@ -53,9 +53,9 @@ static int scan(struct bytes json, struct json_cbor_error *ret_error)
         }
     }
     if (blank) {
-        *ret_error = (struct json_cbor_error){line, column + 1, "no JSON value, only blanks"};
+        *ret_error = (struct json_cbor_error){line, column + 1, "no value, only blanks"};
         if (json.size == 0)
-            (void)snprintf(ret_error->text, sizeof ret_error->text, "no JSON value, nothing");
+            (void)snprintf(ret_error->text, sizeof ret_error->text, "no value, the text is empty");
         return -EINVAL;
     }
     return 0;

@@ -182,7 +182,7 @@ static int warn_of_wal_level(struct connection *c)
     int status = CLI_OK;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK)
-        status = cli_server_error(NAME, "Cannot read wal_level.", c->conn, result);
+        status = cli_server_error(NAME, "Cannot read wal_level", c->conn, result);
     else if (strcmp(PQgetvalue(result, 0, 0), "logical") != 0)
         (void)cli_fail(NAME,
                        "Warning: wal_level is %s, not logical: nobody will see what is published.",
@@ -253,7 +253,7 @@ static void print_lsn(uint64_t lsn)
 
 static int not_json(const char *where, const struct json_cbor_error *error)
 {
-    return cli_usage(NAME, "%s, column %zu: not JSON: %s. --raw publishes bytes as they are.",
+    return cli_usage(NAME, "%s, column %zu: no usable JSON: %s. --raw publishes bytes as they are.",
                      where, error->column, error->text);
 }
 
@@ -367,7 +367,8 @@ static int spool_print(struct spool *s)
         if (ferror(s->file))
             return -EIO;
     }
-    (void)fwrite(s->text.data, 1, s->text.size, stdout);
+    if (s->text.size > 0)
+        (void)fwrite(s->text.data, 1, s->text.size, stdout);
     return 0;
 }
 
@@ -499,9 +500,12 @@ static int run_statement(struct lines *l, const char *sql)
     PGresult *result = PQexec(l->c.conn, sql);
     int status = CLI_OK;
 
-    if (PQresultStatus(result) != PGRES_COMMAND_OK)
-        status = cli_server_error(NAME, sql, l->c.conn, result);
-    else if (strcmp(PQcmdStatus(result), sql) != 0)
+    if (PQresultStatus(result) != PGRES_COMMAND_OK) {
+        bool unknown = strcmp(sql, "COMMIT") == 0 && PQstatus(l->c.conn) != CONNECTION_OK;
+
+        status = cli_server_error(
+            NAME, unknown ? "COMMIT, and whether it was done is unknown" : sql, l->c.conn, result);
+    } else if (strcmp(PQcmdStatus(result), sql) != 0)
         status = cli_fail(NAME, "Nothing is published: the server answered %s with %s.", sql,
                           PQcmdStatus(result));
     PQclear(result);
@@ -547,7 +551,8 @@ static int check_usage(const struct publish *p, int argc, char **argv)
     if (argc < 1)
         return cli_usage(NAME, "PREFIX is missing.");
     if (argc > 2)
-        return cli_usage(NAME, "DATA is one argument: put it into quotes.");
+        return cli_usage(NAME, "DATA is one argument, '%s' is one more: put it into quotes.",
+                         argv[2]);
     if (p->lines && argc == 2 && strcmp(argv[1], "-") != 0)
         return cli_usage(NAME, "--lines reads stdin and takes no DATA.");
     if (p->lines && p->non_transactional)
@@ -566,7 +571,7 @@ static int check_usage(const struct publish *p, int argc, char **argv)
     if (fault == SUBJECT_RESERVED)
         return cli_usage(NAME, "PREFIX '%s' is reserved; --allow-reserved publishes it.", argv[0]);
     if (fault != SUBJECT_OK)
-        return cli_usage(NAME, "PREFIX '%s', byte %zu: %s.", argv[0], at + 1,
+        return cli_usage(NAME, "PREFIX '%s', byte %zu: %s", argv[0], at + 1,
                          subject_fault_text(fault));
     return CLI_OK;
 }

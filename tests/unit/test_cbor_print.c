@@ -126,8 +126,10 @@ START_TEST(appendix_a_with_any_byte_replaced)
 
                 raw[at] = (uint8_t)value;
                 enum cbor_fault fault = cbor_check(in, NULL);
-                ck_assert_int_eq(cbor_print_json(in, &json), fault);
-                ck_assert_int_eq(cbor_print_diagnostic(in, &diagnostic), fault);
+                /* No ck_assert where 150,000 come by: each writes into the runner's pipe. */
+                if (cbor_print_json(in, &json) != fault ||
+                    cbor_print_diagnostic(in, &diagnostic) != fault)
+                    ck_abort_msg("printing and checking differ");
                 if (fault == CBOR_OK) {
                     json_error_t error;
                     json_t *got = json_loads(
@@ -135,9 +137,10 @@ START_TEST(appendix_a_with_any_byte_replaced)
                         &error);
 
                     /* jansson cannot hold a NUL in a key. */
-                    ck_assert_msg(got || strstr(error.text, "NUL"), "%s: %s", buf_str(&json),
-                                  error.text);
-                    ck_assert_uint_gt(diagnostic.size, 0);
+                    if (!got && !strstr(error.text, "NUL"))
+                        ck_abort_msg("%s: %s", buf_str(&json), error.text);
+                    if (diagnostic.size == 0)
+                        ck_abort_msg("nothing was printed");
                     json_decref(got);
                     n_good++;
                 }
@@ -331,9 +334,9 @@ START_TEST(floats_are_printed_to_read_back)
         if (!isfinite(v))
             continue;
         cbor_put_double(&in, v);
-        ck_assert_int_eq(cbor_print_diagnostic(buf_bytes(&in), &out), CBOR_OK);
-        ck_assert_msg(strtod(buf_str(&out), NULL) == v, "%.17g: %s", v, buf_str(&out));
-        ck_assert_msg(strchr(buf_str(&out), '.') != NULL, "%s", buf_str(&out));
+        if (cbor_print_diagnostic(buf_bytes(&in), &out) != CBOR_OK ||
+            strtod(buf_str(&out), NULL) != v || !strchr(buf_str(&out), '.'))
+            ck_abort_msg("%.17g: %s", v, buf_str(&out));
         buf_deinit(&in);
         buf_deinit(&out);
     }

@@ -75,8 +75,8 @@ START_TEST(faults_are_placed_and_named)
         size_t line, column; /* column 0: any */
         const char *words;
     } cases[] = {
-        {"", 1, 1, "no JSON value"},
-        {" \n ", 2, 0, "no JSON value"},
+        {"", 1, 1, "no value"},
+        {" \n ", 2, 0, "no value"},
         {"hello", 1, 5, "hello"},
         {"{\"a\":1,}", 1, 8, "'}'"},
         {"{\n  \"a\": tru\n}", 2, 0, "tru"},
