@@ -10,7 +10,7 @@
 
 /* ---- words on stderr ---- */
 
-static void complain(const char *command, const char *fmt, va_list ap)
+PRINTF_LIKE(2, 0) static void complain(const char *command, const char *fmt, va_list ap)
 {
     struct buf sentence = BUF_INIT, line = BUF_INIT;
 
