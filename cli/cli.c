@@ -235,7 +235,7 @@ static int take_option(struct parse *p, const char *name, const char *inline_val
             flag = &p->help;
         else if (strcmp(name, "version") == 0)
             flag = &p->version;
-        else if (strcmp(name, "json") == 0 && p->command && p->command->lists)
+        else if (strcmp(name, "json") == 0 && (!p->command || p->command->lists))
             flag = &p->cli->json;
         else if (strcmp(name, "config") != 0)
             return unknown_option(p, name);
@@ -376,6 +376,8 @@ static int parse_and_run(struct parse *p)
     }
     if (!p->command)
         return cli_usage(NULL, "A command is missing.");
+    if (p->cli->json && !p->command->lists) /* given before the command's name */
+        return unknown_option(p, "json");
     status = read_settings(p);
     if (status != CLI_OK)
         return status;

@@ -48,7 +48,6 @@ struct batch *batch_new(struct batch_pool *pool)
     b->refs = 1;
     b->pool = pool;
     pool->live++;
-    pool->live_bytes += batch_charge(b);
     return b;
 }
 
@@ -65,13 +64,15 @@ struct batch *batch_unref(struct batch *b)
 
     struct batch_pool *pool = b->pool;
     pool->live--;
-    pool->live_bytes -= batch_charge(b);
-    pool->large_bytes -= batch_large(b);
+    if (b->handed) {
+        pool->live_bytes -= batch_charge(b);
+        pool->large_bytes -= batch_large(b);
+    }
     if (b->tail_owner)
         PQfreemem(b->tail_owner);
-    /* one that grew for a long prefix or very many tiny messages is not worth keeping */
+    /* one that grew for a long prefix or very many tiny messages, or was settled, is not worth keeping */
     if (pool->n_free == ARRAY_SIZE(pool->free) || b->head_cap > 2 * BATCH_SIZE ||
-        b->entries_cap > 16 * ENTRIES_START) {
+        b->head_cap < BATCH_SIZE || !b->entries || b->entries_cap > 16 * ENTRIES_START) {
         batch_destroy(b);
         return NULL;
     }
@@ -83,16 +84,40 @@ struct batch *batch_unref(struct batch *b)
     return NULL;
 }
 
+void batch_seal(struct batch *b)
+{
+    b->handed = true;
+    b->pool->live_bytes += batch_charge(b);
+    b->pool->large_bytes += batch_large(b);
+}
+
+/* Less than this is not worth a move of the bytes. */
+#define SETTLE_MIN 4096u
+
+void batch_settle(struct batch *b)
+{
+    free(b->entries);
+    b->entries = NULL;
+    b->n_entries = 0;
+    b->entries_cap = 0;
+    if (b->head_cap - b->head_size < SETTLE_MIN)
+        return;
+    uint8_t *head = realloc(b->head, b->head_size ? b->head_size : 1);
+    if (head) {
+        b->head = head;
+        b->head_cap = b->head_size;
+    }
+}
+
 /* Makes room for one more entry and `size` more head bytes; where the bytes go, or NULL. */
 static uint8_t *batch_room(struct batch *b, size_t size)
 {
     if (b->n_entries == b->entries_cap) {
-        size_t cap = b->entries_cap * 2;
+        size_t cap = b->entries_cap * 2; /* never 0 before the batch is settled */
         struct batch_entry *entries = realloc(b->entries, cap * sizeof *entries);
 
         if (!entries)
             return NULL;
-        b->pool->live_bytes += (cap - b->entries_cap) * sizeof *entries;
         b->entries = entries;
         b->entries_cap = cap;
     }
@@ -105,7 +130,6 @@ static uint8_t *batch_room(struct batch *b, size_t size)
         for (size_t i = 0; i < b->n_entries; i++) /* prefixes point into the head */
             if (b->entries[i].prefix.data)
                 b->entries[i].prefix.data = head + (b->entries[i].prefix.data - b->head);
-        b->pool->live_bytes += cap - b->head_cap;
         b->head = head;
         b->head_cap = cap;
     }
@@ -173,8 +197,6 @@ int batch_add_message(struct batch *b, const struct frame_message *f, void **own
     if (keep) {
         b->tail = f->content;
         b->tail_owner = *owner;
-        b->pool->live_bytes += f->content.size - batch_large(b);
-        b->pool->large_bytes += batch_large(b);
         *owner = NULL;
     }
     return 0;

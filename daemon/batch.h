@@ -46,6 +46,7 @@ struct batch_entry {
 
 struct batch {
     unsigned refs;
+    bool handed; /* counted in the pool; nothing is added any more */
     struct batch_pool *pool;
 
     uint8_t *head;
@@ -53,7 +54,7 @@ struct batch {
     struct bytes tail;
     void *tail_owner; /* freed by PQfreemem */
 
-    struct batch_entry *entries;
+    struct batch_entry *entries; /* for routing; gone when settled */
     size_t n_entries, entries_cap;
 
     bool starts_inside; /* a transaction was open, its BEGIN already handed on */
@@ -71,8 +72,8 @@ struct batch {
 struct batch_pool {
     struct batch *free[16];
     size_t n_free;
-    size_t live_bytes;  /* batch_charge() of the batches alive, uncopied large contents aside */
-    size_t large_bytes; /* those: contents over BATCH_LARGE */
+    size_t live_bytes;  /* batch_charge() of the batches handed on and alive */
+    size_t large_bytes; /* batch_large() of them */
     size_t live;
 };
 
@@ -84,6 +85,13 @@ struct batch *batch_ref(struct batch *b);
 /** Returns NULL. Takes NULL. */
 struct batch *batch_unref(struct batch *b);
 
+/**
+ * Routing is over and somebody still waits to send from it: gives back the
+ * entries and the head's unused rest, so that a batch of one small message, of
+ * which a reader that fell behind may hold thousands, costs what it holds.
+ */
+void batch_settle(struct batch *b);
+
 /** Bytes in the stream: head and tail. */
 static inline size_t batch_size(const struct batch *b)
 {
@@ -94,13 +102,16 @@ static inline size_t batch_large(const struct batch *b)
 {
     return b->tail.size > BATCH_LARGE ? b->tail.size : 0;
 }
-/** Memory that the batch keeps, in bytes, less batch_large(). Constant once it was handed on. */
+/** Memory that the batch keeps once it is settled, in bytes, less batch_large(). Constant once it was handed on. */
 static inline size_t batch_charge(const struct batch *b)
 {
-    return b->head_cap + b->entries_cap * sizeof *b->entries + b->tail.size - batch_large(b);
+    return sizeof *b + b->head_size + b->tail.size - batch_large(b);
 }
 
-/** Adding, by its builder only, before it is handed on. 0 or -ENOMEM (then nothing was added). */
+/** The builder is done with it: it is immutable from here on, and counted. */
+void batch_seal(struct batch *b);
+
+/** Adding, by its builder only, before it is sealed. 0 or -ENOMEM (then nothing was added). */
 int batch_add_begin(struct batch *b, const struct frame_begin *f) MUST_CHECK;
 int batch_add_commit(struct batch *b, const struct frame_commit *f) MUST_CHECK;
 /** Takes `*owner` (memory of PQgetCopyData that holds f->content) over when it keeps the content

@@ -248,6 +248,7 @@ struct batch *builder_take(struct builder *b)
     if (b->mark)
         batch->mark_position = (struct position){timeline_of(b->history, b->mark - 1), b->mark, 0};
     b->mark_taken = b->mark;
+    batch_seal(batch);
     b->open = NULL;
     return batch;
 }

@@ -106,15 +106,16 @@ bool outbox_is_empty(const struct outbox *o)
     return o->n == 0 && o->control.size == 0;
 }
 
-bool outbox_is_over(const struct outbox *o)
+bool outbox_is_full(const struct outbox *o, bool half)
 {
-    if (o->control.size - o->control_done > OUTBOX_CONTROL_MAX)
-        return true;
+    unsigned part = half ? 2 : 1;
+
     if (o->n == 0)
         return false;
     const struct batch *head = outbox_at(o, 0)->batch;
-    return o->n > OUTBOX_ITEMS_MAX || o->charge - batch_charge(head) > OUTBOX_BYTES_MAX ||
-           o->large - batch_large(head) > OUTBOX_LARGE_MAX;
+    return o->n > OUTBOX_ITEMS_MAX / part ||
+           o->charge - batch_charge(head) > OUTBOX_BYTES_MAX / part ||
+           o->large > batch_large(head);
 }
 
 /* The end, within the head item, of the frame in which `done` lies; `done` itself at a boundary.

@@ -8,10 +8,11 @@
  * pointer into a counted batch, so a message is in memory once however many
  * sessions wait to send it.
  *
- * Bounded by count and by bytes. A batch is charged to the outbox in full as
- * long as one byte of it stands here, since that is what it keeps alive; the
- * batch at the head is not counted against the limit, so that any message,
- * however large, can be sent to a reader that reads.
+ * Limited by count and by bytes; what happens to a full one is pressure.c's. A
+ * batch is charged to the outbox in full as long as one byte of it stands here,
+ * since that is what it keeps alive; the batch at the head is not counted
+ * against the limit, so that any message, however large, can be sent to a
+ * reader that reads.
  */
 
 #include <stdbool.h>
@@ -22,11 +23,9 @@
 #include "base/macros.h"
 #include "batch.h"
 
-/** Most bytes of batches behind the one that is being sent. */
+/** An outbox is full above this many bytes of batches behind the one that is being sent… */
 #define OUTBOX_BYTES_MAX (16u << 20)
-/** The same for contents over BATCH_LARGE. */
-#define OUTBOX_LARGE_MAX (256u << 20)
-/** Most ranges. */
+/** … or ranges, or when a content over BATCH_LARGE waits behind it; and has room again at half of both. */
 #define OUTBOX_ITEMS_MAX 65536u
 /** Most bytes of control frames: what a client asks for it must also read. */
 #define OUTBOX_CONTROL_MAX (4u << 20)
@@ -68,8 +67,8 @@ struct buf *outbox_control(struct outbox *o);
 void outbox_drop(struct outbox *o);
 
 bool outbox_is_empty(const struct outbox *o);
-/** Whether one of the limits above is passed. */
-bool outbox_is_over(const struct outbox *o);
+/** Whether it is full, or, with `half`, has not yet room again. */
+bool outbox_is_full(const struct outbox *o, bool half);
 
 /** Writes what the socket takes. 0: nothing is left; 1: the socket is full; a negative errno: it is broken. */
 int outbox_write(struct outbox *o, int fd) MUST_CHECK;

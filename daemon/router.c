@@ -14,7 +14,7 @@
 static void router_end(struct router *r);
 
 /* Ends the turn of whatever was queued; sessions may vanish while the list is walked. */
-static void router_flush(struct router *r)
+void router_flush(struct router *r)
 {
     for (struct session *s = r->sessions, *next; s; s = next) {
         next = s->next;
@@ -87,32 +87,6 @@ static void route_entries(struct router *r, struct batch *batch)
     }
 }
 
-/* Closes those that did not keep up: each over its own limit, then the one that holds most while
- * all together are over theirs. */
-static void shed(struct router *r)
-{
-    for (struct session *s = r->sessions; s; s = s->next) {
-        if (s->state == SESSION_ACTIVE && outbox_is_over(&s->outbox)) {
-            r->too_slow++;
-            session_error(s, CONTROL_ERROR_TOO_SLOW,
-                          "too many messages wait for this subscriber to read them", true);
-        }
-    }
-    while (r->pool.live_bytes > ROUTER_BYTES_MAX) {
-        struct session *most = NULL;
-
-        for (struct session *s = r->sessions; s; s = s->next)
-            if (s->state == SESSION_ACTIVE && s->outbox.n > 1 &&
-                (!most || s->outbox.charge > most->outbox.charge))
-                most = s;
-        if (!most)
-            return;
-        r->too_slow++;
-        session_error(most, CONTROL_ERROR_TOO_SLOW,
-                      "too many messages wait for all subscribers, most of them for this one", true);
-    }
-}
-
 static void on_batch(void *owner, struct batch *batch)
 {
     struct router *r = owner;
@@ -133,9 +107,10 @@ static void on_batch(void *owner, struct batch *batch)
         r->progress = batch->mark_position;
     uint64_t mark = batch->mark;
     router_flush(r);
+    if (batch->refs > 1)
+        batch_settle(batch);
     (void)batch_unref(batch);
-    shed(r);
-    router_flush(r);
+    router_check_pressure(r);
     if (mark)
         source_advance(&r->source, mark);
 }
@@ -263,12 +238,27 @@ static void on_closed(void *owner, struct session *s)
     if (s->next)
         s->next->prev = s->prev;
     r->n_sessions--;
+    if (r->holding)
+        router_check_pressure(r);
     if (r->phase == ROUTER_LEAVING && r->n_sessions == 0)
         router_end(r);
 }
 
+static void on_wrote(void *owner)
+{
+    struct router *r = owner;
+
+    if (r->holding)
+        router_check_pressure(r);
+}
+
 static const struct session_ops session_ops = {
-    .welcome = on_welcome, .subscribe = on_subscribe, .request = on_request, .closed = on_closed};
+    .welcome = on_welcome,
+    .subscribe = on_subscribe,
+    .request = on_request,
+    .wrote = on_wrote,
+    .closed = on_closed,
+};
 
 static void on_accepted(void *owner, int fd)
 {
@@ -342,6 +332,7 @@ static void router_end(struct router *r)
     while (r->sessions)
         session_close(r->sessions, "the router ends");
     close_timer(&r->tick);
+    close_timer(&r->pressure);
     close_timer(&r->drain);
     uv_close((uv_handle_t *)&r->sigterm, NULL);
     uv_close((uv_handle_t *)&r->sigint, NULL);
@@ -450,7 +441,9 @@ int router_open(struct router *r, uv_loop_t *loop, const struct settings *settin
     }
     (void)uv_timer_init(loop, &r->tick);
     (void)uv_timer_init(loop, &r->drain);
+    (void)uv_timer_init(loop, &r->pressure);
     r->tick.data = r;
+    r->pressure.data = r;
     r->drain.data = r;
     (void)uv_timer_start(&r->tick, on_tick, ROUTER_PROGRESS_MS, ROUTER_PROGRESS_MS);
     watch_signal(r, &r->sigterm, SIGTERM);

@@ -27,8 +27,11 @@
 
 /** Most connections at a time; the next one is told so and closed. */
 #define ROUTER_SESSIONS_MAX 1000u
-/** Most bytes of batches alive, all sessions together, large contents aside. */
+/** Most bytes of batches alive, all sessions together, large contents aside; room again at half. */
 #define ROUTER_BYTES_MAX (32u << 20)
+/** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
+#define ROUTER_PRESSURE_BYTES (400u << 10)
+#define ROUTER_PRESSURE_MS    100u
 /** Idle and filtered-out sessions are told how far they are this often, in ms. */
 #define ROUTER_PROGRESS_MS 1000u
 /** How long sessions may take to be written out at a clean stop, and clients to close, in ms. */
@@ -64,6 +67,8 @@ struct router {
     struct position progress; /* nothing at or below it is still to come */
     uint64_t messages;        /* routed since the start */
     uint64_t too_slow;        /* sessions closed for it */
+    bool holding;             /* reading waits for a session that takes its messages (pressure.c) */
+    uv_timer_t pressure;      /* looks at their pace meanwhile */
 
     uv_timer_t tick;          /* PROGRESS */
     uv_timer_t drain;         /* looks whether the phase is over */
@@ -81,6 +86,12 @@ void router_stop(struct router *r, int exit_code);
 
 /** Frees what is left after the loop has run out. */
 void router_deinit(struct router *r);
+
+/** Looks whether outboxes are full, or have room again; after every batch and every write (pressure.c). */
+void router_check_pressure(struct router *r);
+
+/** Writes out what was queued in this turn. */
+void router_flush(struct router *r);
 
 /** Appends the answer to REQUEST "status": one CBOR map (status.c). */
 void router_put_status(struct router *r, struct buf *out);

@@ -82,6 +82,7 @@ void session_flush(struct session *s)
         return;
     }
     session_watch(s, UV_READABLE | (r ? UV_WRITABLE : 0));
+    s->ops->wrote(s->owner);
 }
 
 static void session_on_timer(uv_timer_t *timer)
@@ -199,7 +200,7 @@ void session_reply(struct session *s, const struct control_reply *reply)
 {
     control_reply_encode(reply, outbox_control(&s->outbox));
     s->must_flush = true;
-    if (outbox_is_over(&s->outbox) && s->state != SESSION_ACTIVE)
+    if (s->outbox.control.size > OUTBOX_CONTROL_MAX)
         session_close(s, "asks and does not read");
 }
 

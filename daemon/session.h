@@ -39,6 +39,8 @@ struct session_ops {
     void (*subscribe)(void *owner, struct session *s);
     /** A REQUEST came; answer by session_reply or session_error before returning. `request` is borrowed. */
     void (*request)(void *owner, struct session *s, const struct control_request *request);
+    /** Something was written from the outbox. */
+    void (*wrote)(void *owner);
     /** The session is gone: drop every pointer to it. Its member is still in the route: take it out. */
     void (*closed)(void *owner, struct session *s);
 };
@@ -92,6 +94,7 @@ struct session {
     bool inside;            /* has been told the BEGIN of a transaction, not its end */
     bool resume;            /* `told` lies inside a transaction: its BEGIN will be flagged resumed */
     uint64_t messages;      /* MESSAGE frames queued */
+    uint64_t written_before;/* outbox.written when pressure.c last looked */
 };
 
 /** Takes the connected descriptor over (closed on failure too). NULL without memory. */

@@ -542,6 +542,11 @@ void source_advance(struct source *s, uint64_t lsn)
     s->told = MAX(s->told, lsn);
 }
 
+void source_hold(struct source *s, bool on)
+{
+    stream_hold(&s->stream, on);
+}
+
 void source_stop(struct source *s)
 {
     if (s->state == SOURCE_STOPPED)

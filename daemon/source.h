@@ -99,6 +99,9 @@ void source_start(struct source *s);
 /** Everything up to `lsn` is safe (the mark of a batch that was handed on). */
 void source_advance(struct source *s, uint64_t lsn);
 
+/** As stream_hold. */
+void source_hold(struct source *s, bool on);
+
 /** Stops for good, with a last report. Idempotent. */
 void source_stop(struct source *s);
 

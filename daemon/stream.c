@@ -132,7 +132,7 @@ static void stream_dry(struct stream *s, unsigned n)
     if (stream_has_news(s) && (!n || now - s->last_handed >= STREAM_HAND_ON_NS ||
                                (s->feedback.asked && !s->builder.open)))
         stream_hand_on(s, now);
-    if (!s->running)
+    if (!s->running || s->held)
         return;
     if (loaded || stream_has_news(s) || (s->renew && n)) {
         stream_pause(s);
@@ -246,7 +246,7 @@ static void stream_pass(struct stream *s)
     bool consumed = false;
 
     builder_set_time(&s->builder, clock_realtime_us());
-    while (size < STREAM_PASS_BYTES) {
+    while (size < STREAM_PASS_BYTES && !s->held) {
         int r = stream_take(s, &size);
 
         if (r < 0)
@@ -265,7 +265,10 @@ static void stream_pass(struct stream *s)
         }
         consumed = true;
     }
-    if (size >= STREAM_PASS_BYTES) {
+    if (s->held) {
+        (void)uv_idle_stop(&s->idle);
+        pglink_read(s->link, false);
+    } else if (size >= STREAM_PASS_BYTES) {
         s->last_data = clock_monotonic_ns();
         (void)uv_idle_start(&s->idle, stream_on_idle);
     } else {
@@ -273,6 +276,19 @@ static void stream_pass(struct stream *s)
         stream_dry(s, n);
     }
     stream_report(s);
+}
+
+void stream_hold(struct stream *s, bool on)
+{
+    if (s->held == on)
+        return;
+    s->held = on;
+    if (!s->running || s->pausing)
+        return; /* the pass behind the pause sees it */
+    if (on)
+        pglink_read(s->link, false);
+    else
+        (void)uv_idle_start(&s->idle, stream_on_idle); /* not from within: the owner is routing */
 }
 
 void stream_readable(struct stream *s)

@@ -66,6 +66,7 @@ struct stream {
     uv_timer_t report;    /* next feedback */
     uint64_t report_at;   /* when it fires; 0: not set */
     bool running, pausing;
+    bool held;            /* reading waits until the owner lets it go on; reports do not */
     bool proven;          /* a message came through this slot: keepalives may be acknowledged */
     bool renew;           /* a large message went by */
     uint64_t last_data, last_handed;
@@ -88,6 +89,9 @@ void stream_stop(struct stream *s);
 
 /** The link is readable. */
 void stream_readable(struct stream *s);
+
+/** Stops reading, or lets it go on; feedback is sent in either case. Holds across connections. */
+void stream_hold(struct stream *s, bool on);
 
 /** Everything up to `lsn`, from this connection, is safe. */
 void stream_advance(struct stream *s, uint64_t lsn);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "codec/cbor.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -82,10 +83,19 @@ static void put_finite(struct buf *out, double v)
 {
     char raw[48], digits[24];
     int n_digits = 0;
+    /* 15 digits survive the way through a normal double: if they suffice, what is shorter shows as
+     * zeros at their end. */
+    int precision = fabs(v) < DBL_MIN ? 0 : DBL_DIG - 1;
 
-    for (int precision = 0; precision <= 16; precision++) {
+    for (;; precision++) {
         (void)snprintf(raw, sizeof raw, "%.*e", precision, fabs(v));
-        if (strtod(raw, NULL) == fabs(v))
+        if (precision == DBL_DECIMAL_DIG - 1 || strtod(raw, NULL) == fabs(v))
+            break;
+        /* At a power of two the numbers above lie twice as far apart as those below, and the
+         * decimal next above may do where the nearest, below, does not. */
+        char *last = strchr(raw, 'e') - 1;
+
+        if (*last >= '0' && *last < '9' && (++*last, strtod(raw, NULL) == fabs(v)))
             break;
     }
     const char *e = strchr(raw, 'e');
@@ -93,6 +103,8 @@ static void put_finite(struct buf *out, double v)
     for (const char *p = raw; p < e; p++)
         if (*p >= '0' && *p <= '9')
             digits[n_digits++] = *p;
+    while (n_digits > 1 && digits[n_digits - 1] == '0')
+        n_digits--;
 
     int point = (int)strtol(e + 1, NULL, 10) + 1; /* digits before the decimal point */
 

@@ -81,7 +81,7 @@ void pg_put_message(struct buf *out, const char *message)
         buf_append(out, message, line);
         message += line;
         message += strspn(message, " \t\r\n");
-        separator = " ";
+        separator = "; ";
     }
 }
 

@@ -49,7 +49,7 @@ int connect_open(const struct connect_options *options, struct pg_conn **ret,
 /** Whether a dsn holds a password (conninfo or URI). False for one that libpq cannot read. */
 bool connect_dsn_has_password(const char *dsn);
 
-/** Appends what libpq said as one line: blanks for line breaks, none at the end, "unknown error"
+/** Appends what libpq said as one line: "; " for line breaks, none at the end, "unknown error"
  * for nothing. Foreign bytes stay what they are: print with text_put_visible. */
 void pg_put_message(struct buf *out, const char *message);
 

@@ -115,7 +115,6 @@ const struct setting_row settings_rows[] = {
         .type = SETTING_CHOICE,
         .preset = "info",
         .choices = log_levels,
-        .reloadable = true,
         .metavar = "LEVEL",
         .sentence = "The least serious log lines that are written.",
         .offset = offsetof(struct settings, log_level),

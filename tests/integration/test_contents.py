@@ -96,7 +96,7 @@ def test_latin1_database(server, client_encoding):
                 server.connect(database) as conn:
             router.start()
             sub = router.subscriber()
-            conn.run("SET client_encoding = 'UTF8'")
+            conn.raw.set_client_encoding("UTF8")
             conn.emit("größe", "größe".encode())
             conn.emit("größe", bytes(range(256)), transactional=False)
             messages = sub.drain(conn)
@@ -117,7 +117,7 @@ def test_sql_ascii_database(server, client_encoding):
                 server.connect(database) as conn:
             router.start()
             sub = router.subscriber()
-            conn.run("SET client_encoding = 'SQL_ASCII'")
+            conn.raw.set_client_encoding("SQL_ASCII")
             with conn.raw.cursor() as cur:
                 cur.execute(b"SELECT pg_logical_emit_message(true, '\xff\xfe.\xc3', '\\x00ff'::bytea)")
                 cur.execute(b"SELECT pg_logical_emit_message(false, '\xe9', '\\x'::bytea)")

@@ -6,6 +6,7 @@ import time
 import pytest
 from harness import places
 from harness.router import Router
+from harness.waiting import wait_for
 
 MEMORY_MAX = 64 << 20
 ROUND_SECONDS = 5
@@ -23,7 +24,7 @@ def test_one_stopped_subscriber(bus, conn, shape):
     size, count, rounds = SHAPES[shape]
     with Router(bus.dsn(), build=build) as router:
         router.start()
-        reader = router.subscriber()
+        reader = router.subscriber(keep=0)
         filtered = router.subscriber("load.none", "test.>")
         stopped = router.subscriber_process()
         stopped.freeze()
@@ -34,7 +35,7 @@ def test_one_stopped_subscriber(bus, conn, shape):
                      "FROM generate_series(1, %s)", size, count)
             emitted = time.monotonic()
             messages = reader.collect(count, seconds=ROUND_SECONDS)
-            assert {len(m.content) for m in messages} == {size}
+            assert len(messages) == count
             reader.messages.clear()
             most = max(most, router.rss_anon())
             assert most < MEMORY_MAX, f"{most >> 20} MB after {n + 1} rounds"
@@ -73,16 +74,17 @@ def test_many_stopped_subscribers(bus, conn):
 
 
 def test_a_short_pause_is_forgiven(router, conn):
-    """What fits into the buffers is no reason to close anybody."""
+    """A megabyte in small pieces is no reason to close anybody."""
     paused = router.subscriber_process()
     paused.freeze()
     reader = router.subscriber()
-    for _ in range(100):
+    for _ in range(1000):
         conn.emit("load", b"x" * 1000)
-    reader.collect(100)
+    reader.collect(1000)
     paused.thaw()
     conn.emit("load", b"")
     reader.collect(1)
+    wait_for(lambda: all(s["queued_bytes"] == 0 for s in router.status()["sessions"]), 10, "all is sent")
     router.stop()
     result = paused.result()
-    assert (result["messages"], result["code"]) == (101, "stopping")
+    assert (result["messages"], result["code"]) == (1001, "stopping")

@@ -309,7 +309,9 @@ def parse_filters(filters):
 
 
 class Subscriber:
-    def __init__(self, path, filters=(), exclude=(), start=None, seconds=20, extra=None):
+    def __init__(self, path, filters=(), exclude=(), start=None, seconds=20, extra=None, keep=None):
+        """keep: of large contents remember only so many bytes."""
+        self.keep = keep
         self.filters = parse_filters(filters or [">"])
         self.connection = Connection(path, seconds)
         try:
@@ -337,6 +339,8 @@ class Subscriber:
         _, frame = self.connection.receive(deadline)
         self.checks(frame)
         if isinstance(frame, Message):
+            if self.keep is not None:
+                frame = frame._replace(content=frame.content[:self.keep])
             self.messages.append(frame)
         elif isinstance(frame, Begin):
             self.begins.append(frame)

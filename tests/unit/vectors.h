@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_TESTS_UNIT_VECTORS_H
+#define WALBUS_TESTS_UNIT_VECTORS_H
+
+/*
+ * Published test vectors, read at run time from the folder that WALBUS_VECTORS names, else from
+ * ../shared/vectors beside the source tree (WALBUS_SOURCE_ROOT, set by Meson). They are not part of
+ * the source tree; where they are missing, the tests that need them say SKIP on stdout and pass.
+ */
+
+#include <jansson.h>
+
+/** The array of rows in FOLDER/`file` (the file itself, or its member "tests"); NULL after
+ *  saying SKIP. All integers are reals: jansson refuses those beyond int64. */
+json_t *vectors_load(const char *file);
+
+/** A text member of a row, or NULL. */
+const char *vectors_text(const json_t *row, const char *name);
+
+#endif
