@@ -47,7 +47,7 @@ EXPECTED
 
 main()
 {
-    local build=$root/build work log status=0
+    local build=$root/build work log status=0 server
     # shellcheck source=tests/install.sh
     . "$root/tests/install.sh"
     work=$(mktemp -d)
@@ -55,7 +55,8 @@ main()
     trap "rm -rf '$work'" EXIT
     log=$work/log
 
-    install_packages "$log" "${packages_build[@]}"
+    mapfile -t server < <(server_packages "")
+    install_packages "$log" "${packages_build[@]}" "${server[@]}"
     install_server "$log"
     echo "Building in $build"
     if ! { { [ -f "$build/build.ninja" ] || meson setup "$build" "$root"; } && ninja -C "$build"; } >>"$log" 2>&1; then

@@ -110,14 +110,21 @@ installed_server()
     done
 }
 
-# install_server LOG [MAJOR]: sets pg_bindir to a folder with initdb and postgres.
+# What install_server will need of the machine: ask for all at once, so that there is one command to be told.
+server_packages()
+{
+    if [ -z "$(installed_server "${1:-}")" ]; then
+        printf '%s\n' "${packages_server[@]}"
+    fi
+}
+
+# install_server LOG [MAJOR], behind install_packages: sets pg_bindir to a folder with initdb and postgres.
 install_server()
 {
     local log=$1 folder
     pg_bindir=$(installed_server "${2:-}")
     [ -n "$pg_bindir" ] && return 0
     folder=$(unpacked_folder)/pg/$pg_major
-    install_packages "$log" "${packages_server[@]}"
     unpack_packages "$log" "$folder" "usr/lib/postgresql/$pg_major/bin/initdb" \
         "postgresql-$pg_major" "postgresql-client-$pg_major"
     pg_bindir=$folder/usr/lib/postgresql/$pg_major/bin

@@ -34,7 +34,7 @@ build()
 
 main()
 {
-    local what=${1:-all} results=() status=0 log=$root/build-install.log pytest_targets argument
+    local what=${1:-all} results=() status=0 log=$root/build-install.log pytest_targets argument extra
     case $what in
     all | unit | integration) ;;
     *)
@@ -46,7 +46,15 @@ main()
     cd "$root"
 
     : >"$log"
-    install_packages "$log" "${packages_build[@]}" "${packages_test[@]}"
+    mapfile -t extra < <(
+        if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
+            server_packages 15
+        fi
+        if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
+            printf '%s\n' "${packages_pgbouncer[@]}"
+        fi
+    )
+    install_packages "$log" "${packages_build[@]}" "${packages_test[@]}" "${extra[@]}"
     build "$asan" -Dtests=enabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
 
@@ -63,7 +71,6 @@ main()
             export WALBUS_TEST_PG_15=$pg_bindir
         fi
         if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
-            install_packages "$log" "${packages_pgbouncer[@]}"
             unpack_packages "$log" "$(unpacked_folder)/pgbouncer" usr/sbin/pgbouncer pgbouncer
             WALBUS_TEST_PGBOUNCER=$(unpacked_folder)/pgbouncer/usr/sbin/pgbouncer
             export WALBUS_TEST_PGBOUNCER
