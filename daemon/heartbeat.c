@@ -37,6 +37,13 @@ static void alarm_off(struct heartbeat *h)
     log_line(h->log, LOG_INFO, "heartbeat.works", "The heartbeat works again.");
 }
 
+static void heartbeat_on_timer(uv_timer_t *timer);
+
+static uint64_t tick_ms(const struct heartbeat *h)
+{
+    return MIN((uint64_t)HEARTBEAT_RETRY_MS, h->interval_ns / 1000000);
+}
+
 static void heartbeat_drop(struct heartbeat *h, const char *what)
 {
     bool told_to_go = strcmp(h->link.sqlstate, "57P01") == 0;
@@ -50,7 +57,7 @@ static void heartbeat_drop(struct heartbeat *h, const char *what)
         h->last_try = 0; /* shutdown, or one backend killed: a new connection tells, at once */
     if (h->running && told_to_go) {
         (void)uv_timer_stop(&h->timer);
-        (void)uv_timer_start(&h->timer, h->timer.timer_cb, 0, HEARTBEAT_RETRY_MS);
+        (void)uv_timer_start(&h->timer, heartbeat_on_timer, 0, tick_ms(h));
     }
 }
 
@@ -113,6 +120,11 @@ static void heartbeat_on_timer(uv_timer_t *timer)
     struct heartbeat *h = timer->data;
 
     if (h->link.state == PGLINK_CLOSED) {
+        uint64_t now = clock_monotonic_ns();
+
+        if (h->last_try && now - h->last_try < HEARTBEAT_RETRY_MS * UINT64_C(1000000))
+            return;
+        h->last_try = now;
         const struct connect_options options = {
             .dsn = h->dsn, .application_name = "walbusd heartbeat", .client_encoding = "SQL_ASCII"};
         pglink_connect(&h->link, &options);
@@ -231,7 +243,8 @@ void heartbeat_start(struct heartbeat *h)
     h->lookup_now = false; /* the checks at connect have just looked */
     h->last_lookup = clock_monotonic_ns();
     h->stopping_told = false;
-    (void)uv_timer_start(&h->timer, heartbeat_on_timer, 0, HEARTBEAT_RETRY_MS);
+    h->last_try = 0;
+    (void)uv_timer_start(&h->timer, heartbeat_on_timer, 0, tick_ms(h));
 }
 
 void heartbeat_stop(struct heartbeat *h)

@@ -29,7 +29,7 @@
 
 /** Between look-ups of publication and slot. */
 #define HEARTBEAT_LOOKUP_MS 10000u
-/** Between attempts to connect, and between looks at what is due. */
+/** Between attempts to connect; also the longest time between looks at what is due. */
 #define HEARTBEAT_RETRY_MS 1000u
 
 struct heartbeat_ops {
@@ -46,7 +46,7 @@ struct heartbeat {
     const char *dsn, *slot, *publication; /* borrowed */
 
     struct pglink link;
-    uv_timer_t timer; /* every HEARTBEAT_RETRY_MS while running */
+    uv_timer_t timer; /* looks at what is due, while running */
     bool running;
     enum { HEARTBEAT_IDLE, HEARTBEAT_SETTING, HEARTBEAT_EMITTING, HEARTBEAT_LOOKING } busy;
     bool ready;       /* connected and set up */

@@ -181,7 +181,7 @@ static int run(const struct settings *settings, const char *socket_path, struct 
 int main(int argc, char **argv)
 {
     struct settings settings;
-    struct logger log = {.out = stderr, .level = LOG_INFO, .program = "walbusd"};
+    struct logger log = {.out = stderr, .level = LOG_INFO};
     char why[SETTINGS_WHY_SIZE];
     char *socket_path = NULL;
 

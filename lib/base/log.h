@@ -23,7 +23,6 @@ struct logger {
     FILE *out; /* not owned; NULL: silent */
     enum log_level level;
     enum log_format format;
-    const char *program;
     uint64_t lines[LOG_ERROR + 1]; /* written or passed over, by level */
 };
 

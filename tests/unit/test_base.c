@@ -589,7 +589,7 @@ struct log_capture {
 
 static void capture_open(struct log_capture *c, enum log_format format, enum log_level level)
 {
-    *c = (struct log_capture){.log = {.format = format, .level = level, .program = "test"}};
+    *c = (struct log_capture){.log = {.format = format, .level = level}};
     c->log.out = open_memstream(&c->text, &c->size);
     ck_assert_ptr_nonnull(c->log.out);
 }
