@@ -345,7 +345,7 @@ static void router_leave(struct router *r)
     r->phase = ROUTER_LEAVING;
     for (struct session *s = r->sessions, *next; s; s = next) {
         next = s->next;
-        session_error(s, CONTROL_ERROR_STOPPING, "the router is being stopped", true);
+        session_stop(s, r->progress);
         session_flush(s);
     }
     if (r->n_sessions == 0)

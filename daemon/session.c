@@ -77,7 +77,7 @@ void session_flush(struct session *s)
         session_close(s, strerror(-r));
         return;
     }
-    if (r == 0 && s->state == SESSION_LEAVING) {
+    if (r == 0 && s->state == SESSION_LEAVING && !s->lingers) {
         session_close(s, "told a fatal error");
         return;
     }
@@ -232,6 +232,13 @@ void session_error(struct session *s, const char *code, const char *text, bool f
     outbox_drop(&s->outbox);
     (void)uv_timer_start(&s->timer, session_on_timer, SESSION_LEAVE_MS, 0);
     session_watch(s, UV_READABLE | UV_WRITABLE);
+}
+
+void session_stop(struct session *s, struct position position)
+{
+    session_send_progress(s, position);
+    s->lingers = s->state == SESSION_ACTIVE;
+    session_error(s, CONTROL_ERROR_STOPPING, "the router is being stopped", true);
 }
 
 void session_request_error(struct session *s, uint64_t id, const char *code, const char *text)

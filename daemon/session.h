@@ -92,6 +92,7 @@ struct session {
     struct position told;   /* the last position queued for it, PROGRESS included */
     struct position acked;
     bool inside;            /* has been told the BEGIN of a transaction, not its end */
+    bool lingers;           /* LEAVING: the client closes, so that its last ACK can still come */
     bool resume;            /* `told` lies inside a transaction: its BEGIN will be flagged resumed */
     uint64_t messages;      /* MESSAGE frames queued */
     uint64_t written_before;/* outbox.written when pressure.c last looked */
@@ -111,7 +112,10 @@ void session_reply(struct session *s, const struct control_reply *reply);
 
 /** Tells the client an error; a fatal one closes the connection behind it, dropping the data frames not yet begun. */
 void session_error(struct session *s, const char *code, const char *text, bool fatal);
-/** The same as the answer to a request. */
+/** Tells the client that the router stops, and how far it is, and reads on until the client has
+ *  acknowledged and closed. */
+void session_stop(struct session *s, struct position position);
+/** The same as session_error, not fatal, as the answer to a request. */
 void session_request_error(struct session *s, uint64_t id, const char *code, const char *text);
 
 /** Closes at once, what is queued is lost. */

@@ -92,7 +92,7 @@ static void handle_ack(struct session *s, struct bytes body)
     struct control_ack ack;
     char why[CONTROL_WHY_SIZE];
 
-    if (s->state != SESSION_ACTIVE) {
+    if (!s->subscribed) {
         refuse(s, CONTROL_ERROR_PROTOCOL, "ACK without a subscription");
         return;
     }
@@ -150,6 +150,8 @@ static void handle_frame(struct session *s, struct frame_header h, struct bytes 
         refuse(s, CONTROL_ERROR_PROTOCOL, "HELLO expected first, found frame type 0x%02x", h.type);
         return;
     }
+    if (s->state == SESSION_LEAVING && h.type != FRAME_ACK)
+        return; /* nothing else matters any more */
     switch (h.type) {
     case FRAME_HELLO:
         handle_hello(s, body);
@@ -175,7 +177,7 @@ static void handle_frame(struct session *s, struct frame_header h, struct bytes 
 
 static bool wants_input(const struct session *s)
 {
-    return s->state != SESSION_LEAVING && s->state != SESSION_CLOSED;
+    return s->state != SESSION_CLOSED && (s->state != SESSION_LEAVING || s->lingers);
 }
 
 void session_handle_input(struct session *s)
@@ -200,7 +202,7 @@ void session_handle_input(struct session *s)
         at += FRAME_HEADER_SIZE + h.size;
     }
     if (!wants_input(s))
-        at = s->in_size; /* what a leaving client still says is read and dropped */
+        at = s->in_size; /* what a refused client still says is read and dropped */
     memmove(s->in, s->in + at, s->in_size - at);
     s->in_size -= at;
 }

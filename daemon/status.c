@@ -73,17 +73,26 @@ static void put_slot(struct buf *out, const struct source *s)
     put_lsn(out, "mark", s->stream.feedback.mark);
 }
 
+/* Foreign bytes into a text string, which must be UTF-8: a filter or a server's words may be in any encoding. */
+static void put_utf8(struct buf *text, struct bytes bytes)
+{
+    if (text_is_utf8(bytes))
+        buf_append(text, bytes.data, bytes.size);
+    else
+        text_put_visible(text, bytes);
+}
+
 static void put_filters(struct buf *out, const char *key, const struct filter *filters, size_t n)
 {
     struct buf text = BUF_INIT;
 
     cbor_put_str(out, key);
     cbor_put_array(out, n);
-    for (size_t i = 0; i < n; i++) { /* a filter may hold any bytes, a text string only UTF-8 */
+    for (size_t i = 0; i < n; i++) {
         buf_clear(&text);
         if (filters[i].kind != FILTER_PATTERN)
             buf_append_str(&text, filters[i].kind == FILTER_EXACT ? "exact:" : "starts-with:");
-        text_put_visible(&text, filters[i].text);
+        put_utf8(&text, filters[i].text);
         cbor_put_text(out, buf_bytes(&text));
     }
     buf_deinit(&text);
@@ -106,16 +115,16 @@ static void put_session(struct buf *out, const struct session *s)
 
 static void put_text_or_null(struct buf *out, const char *key, struct buf *text)
 {
-    struct buf visible = BUF_INIT;
+    struct buf utf8 = BUF_INIT;
 
     cbor_put_str(out, key);
     if (text->size) {
-        text_put_visible(&visible, buf_bytes(text)); /* a server's words may be in any encoding */
-        cbor_put_text(out, buf_bytes(&visible));
+        put_utf8(&utf8, buf_bytes(text));
+        cbor_put_text(out, buf_bytes(&utf8));
     } else {
         cbor_put_null(out);
     }
-    buf_deinit(&visible);
+    buf_deinit(&utf8);
 }
 
 void router_put_status(struct router *r, struct buf *out)
