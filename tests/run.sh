@@ -20,8 +20,9 @@ plain=$root/build-plain
 # build FOLDER OPTION...: a failure shows the end of the log.
 build()
 {
-    local folder=$1 log=$1.log
+    local folder=$1 log=$1/build.log
     shift
+    mkdir -p "$folder"
     echo "Building in $folder"
     if ! { { [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" -Dwerror=true "$@"; } &&
         ninja -C "$folder"; } >"$log" 2>&1; then
@@ -34,7 +35,7 @@ build()
 
 main()
 {
-    local what=${1:-all} results=() status=0 log=$root/build-install.log pytest_targets argument extra
+    local what=${1:-all} results=() logs=() status=0 log=$asan/install.log pytest_targets argument extra
     case $what in
     all | unit | integration) ;;
     *)
@@ -45,6 +46,7 @@ main()
     [ "$#" -gt 0 ] && shift
     cd "$root"
 
+    mkdir -p "$asan"
     : >"$log"
     mapfile -t extra < <(
         if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
@@ -63,6 +65,7 @@ main()
         rm -f "$asan/meson-logs/testlog.json"
         meson test -C "$asan" --no-rebuild --print-errorlogs >"$asan/unit.log" 2>&1 || true
         results+=("$asan/meson-logs/testlog.json")
+        logs+=("$asan/unit.log")
     fi
     if [ "$what" != unit ]; then
         build "$plain" -Dtests=disabled
@@ -88,13 +91,12 @@ main()
         /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist loadfile \
             --junitxml="$asan/pytest.xml" "$@" "${pytest_targets[@]}" >"$asan/integration.log" 2>&1 || true
         results+=("$asan/pytest.xml")
+        logs+=("$asan/integration.log")
     fi
 
     /usr/bin/python3 -B "$root/tests/summary.py" "${results[@]}" >"$asan/summary.log" || status=1
     head -n -1 "$asan/summary.log"
-    for log in "$asan/unit.log" "$asan/integration.log"; do
-        [ -e "$log" ] && echo "Log: $log"
-    done
+    printf 'Log: %s\n' "${logs[@]}"
     tail -n 1 "$asan/summary.log"
     return "$status"
 }

@@ -125,19 +125,32 @@ def test_stop_while_catching_up(bus, transactions):
         router.spawn()
         wait_for(lambda: router.status() is not None, 20, "the router's socket")
         sub = Subscriber(router.socket, ["backlog"], seconds=40, keep=4)
+        failures = []
+
+        def read():
+            deadline = Deadline(180, "the rest of the backlog")
+            try:
+                while not sub.messages or number(sub.messages[-1]) < BACKLOG_MESSAGES:
+                    sub.next(deadline)
+            except Exception as e:  # shown by the assertion below
+                failures.append(e)
+
+        reader = threading.Thread(target=read)
+        reader.start()
         try:
             if transactions > 1:
-                sub.collect(BACKLOG_MESSAGES // 50, seconds=60)
-            took = bus.stop("fast")
-            assert took < STOP_SECONDS
+                wait_for(lambda: len(sub.messages) >= BACKLOG_MESSAGES // 50 or failures, 60, "the first messages")
+            assert bus.stop("fast") < STOP_SECONDS
+            reached = len(sub.messages)
             bus.start()
-            deadline = Deadline(180, "the rest of the backlog")
-            while not sub.messages or number(sub.messages[-1]) < BACKLOG_MESSAGES:
-                sub.next(deadline)
+            reader.join(200)
+            assert failures == []
+            assert reached < BACKLOG_MESSAGES, "the backlog was too small to be still in progress"
             numbers = [number(m) for m in sub.messages]
             assert numbers == list(range(numbers[0], BACKLOG_MESSAGES + 1)), "none twice, none missing"
             router.wait_state("streaming", 40)
         finally:
+            reader.join(200)
             sub.close()
 
 
