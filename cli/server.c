@@ -24,7 +24,14 @@ int cli_connect(struct cli *cli, const char *command, struct pg_conn **ret)
             "walbus: warning: a password in --dsn can be read by every user of this machine; "
             "PGPASSFILE names a file for it.\n",
             stderr);
-    int rc = connect_open(&options, ret, &why);
+    int rc = connect_dsn_check(cli->settings.dsn, &why);
+    if (rc == -EINVAL) {
+        int usage = cli_usage(command, "The dsn cannot be read: %s", buf_str(&why));
+        buf_deinit(&why);
+        return usage;
+    }
+    if (rc == 0)
+        rc = connect_open(&options, ret, &why);
     int status = rc == 0 ? CLI_OK
                  : rc == -ENOMEM
                      ? out_of_memory(command)

@@ -15,6 +15,7 @@
 #include <uv.h>
 
 #include "base/macros.h"
+#include "pg/connect.h"
 #include "router.h"
 #include "settings/settings.h"
 
@@ -119,6 +120,22 @@ static int read_options(int argc, char **argv, struct settings *settings, const 
     return -1;
 }
 
+static int check_dsn(const struct settings *settings)
+{
+    struct buf why = BUF_INIT;
+    const struct setting_row *row = settings_find("dsn");
+    int r = connect_dsn_check(settings->dsn, &why), status = -1;
+
+    if (r < 0)
+        status = usage("dsn: %s", r == -ENOMEM ? "no memory" : buf_str(&why));
+    else if (settings->dsn && settings->sources[row - settings_rows] == SETTING_OPTION &&
+             connect_dsn_has_password(settings->dsn))
+        fputs("walbusd: warning: a password in --dsn can be read by every user of this machine; "
+              "PGPASSFILE names a file for it\n", stderr);
+    buf_deinit(&why);
+    return status;
+}
+
 static int read_settings(int argc, char **argv, struct settings *settings)
 {
     char why[SETTINGS_WHY_SIZE] = "no memory";
@@ -134,7 +151,7 @@ static int read_settings(int argc, char **argv, struct settings *settings)
         return usage("there is no file \"%s\"", config);
     if (r < 0 && r != -ENOENT)
         return usage("%s", why);
-    return -1;
+    return check_dsn(settings);
 }
 
 static void prepare_process(void)

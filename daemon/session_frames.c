@@ -52,6 +52,7 @@ static void handle_hello(struct session *s, struct bytes body)
         .max_filters = FILTERS_MAX,
     };
     s->state = SESSION_READY;
+    uv_timer_again(&s->timer); /* from here on the silence allowed is SESSION_READY_MS */
     s->ops->welcome(s->owner, &welcome);
     control_welcome_encode(&welcome, outbox_control(&s->outbox));
 }

@@ -134,7 +134,7 @@ void router_put_status(struct router *r, struct buf *out)
     int64_t age = heartbeat_age_ms(&s->heartbeat, clock_monotonic_ns());
 
     snprintf(system, sizeof system, "%" PRIu64, s->system_identifier);
-    cbor_put_map(out, 14);
+    cbor_put_map(out, 16);
     cbor_put_str(out, "state");
     cbor_put_str(out, state_word(r));
     put_uint(out, "pid", (uint64_t)getpid());
@@ -145,6 +145,8 @@ void router_put_status(struct router *r, struct buf *out)
     put_uint(out, "timeline", s->timeline);
     put_position(out, "position", r->progress);
     put_slot(out, s);
+    cbor_put_str(out, "journal"); /* none: null, and no durable subscriptions either */
+    cbor_put_null(out);
     put_uint(out, "messages", r->messages);
     put_uint(out, "too_slow", r->too_slow);
     put_uint(out, "connects", s->reconnects);
@@ -158,5 +160,7 @@ void router_put_status(struct router *r, struct buf *out)
     cbor_put_array(out, r->n_sessions);
     for (const struct session *session = r->sessions; session; session = session->next)
         put_session(out, session);
+    cbor_put_str(out, "subscriptions");
+    cbor_put_array(out, 0);
     put_text_or_null(out, "last_error", &s->last_error);
 }

@@ -54,6 +54,26 @@ int connect_open(const struct connect_options *options, struct pg_conn **ret, st
     return 0;
 }
 
+int connect_dsn_check(const char *dsn, struct buf *why)
+{
+    char *error = NULL;
+
+    /* what libpq itself takes for a database's name when it expands one */
+    if (!dsn || (!strchr(dsn, '=') && strncmp(dsn, "postgres://", 11) != 0 &&
+                 strncmp(dsn, "postgresql://", 13) != 0))
+        return 0;
+    PQconninfoOption *options = PQconninfoParse(dsn, &error);
+    if (options) {
+        PQconninfoFree(options);
+        return 0;
+    }
+    if (!error)
+        return -ENOMEM;
+    pg_put_message(why, error);
+    PQfreemem(error);
+    return -EINVAL;
+}
+
 bool connect_dsn_has_password(const char *dsn)
 {
     bool found = false;

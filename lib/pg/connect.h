@@ -46,6 +46,10 @@ void connect_params(const struct connect_options *options, struct connect_params
 int connect_open(const struct connect_options *options, struct pg_conn **ret,
                  struct buf *why) MUST_CHECK;
 
+/** Whether libpq can read a dsn: 0; -EINVAL with what it says of it in `why`, one line; -ENOMEM. A
+ *  text without '=' that is no URI is a database's name. NULL is read from libpq's variables alone: 0. */
+int connect_dsn_check(const char *dsn, struct buf *why) MUST_CHECK;
+
 /** Whether a dsn holds a password (conninfo or URI). False for one that libpq cannot read. */
 bool connect_dsn_has_password(const char *dsn);
 
