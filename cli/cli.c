@@ -160,6 +160,15 @@ static const char *command_name(const struct parse *p)
     return p->command ? p->command->name : NULL;
 }
 
+/** Whether an option's argument is a pattern or a prefix, of which the shell may have taken a part. */
+static bool takes_prefix(const struct cli_command *command, const char *name)
+{
+    for (const struct cli_option *o = command ? command->options : NULL; o && o->name; o++)
+        if (strcmp(o->name, name) == 0 && o->metavar)
+            return strcmp(o->metavar, "PATTERN") == 0 || strcmp(o->metavar, "PREFIX") == 0;
+    return false;
+}
+
 /** The argument of an option: behind its '=', or the next word. NULL after saying that there is
  * none. */
 static const char *option_value(struct parse *p, const char *name, const char *inline_value)
@@ -168,7 +177,10 @@ static const char *option_value(struct parse *p, const char *name, const char *i
         return inline_value;
     if (p->at < p->argc)
         return p->argv[p->at++];
-    (void)cli_usage(command_name(p), "The option --%s needs an argument.", name);
+    (void)cli_usage(command_name(p), "The option --%s needs an argument.%s", name,
+                    takes_prefix(p->command, name) ? " The shell takes an unquoted > as a "
+                                                     "redirection: write it as '>'."
+                                                   : "");
     return NULL;
 }
 
