@@ -121,7 +121,7 @@ static int bind_path(struct listener *l, const char *path, mode_t mode, const ch
 int listener_open(struct listener *l, const char *path, mode_t mode, const char *group,
                   char why[LISTENER_WHY_SIZE])
 {
-    *l = (struct listener){.fd = -1};
+    *l = (struct listener){.fd = -1, .spare = -1};
     int folder = open_folder(path, why);
     if (folder < 0)
         return folder;
@@ -134,12 +134,23 @@ int listener_open(struct listener *l, const char *path, mode_t mode, const char 
     (void)fd_close(folder);
     if (r == 0) {
         l->path = strdup(path);
-        if (!l->path) {
+        l->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (!l->path || l->spare < 0) {
             listener_close(l);
             return complain(why, ENOMEM, "cannot listen on", path);
         }
     }
     return r;
+}
+
+/* Without this a connection that cannot be accepted would keep the socket readable and the loop spinning. */
+static void turn_away(struct listener *l)
+{
+    l->spare = fd_close(l->spare);
+    int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    (void)fd_close(fd);
+    l->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    l->refused++;
 }
 
 static void listener_on_poll(uv_poll_t *poll, int status, int events)
@@ -153,8 +164,8 @@ static void listener_on_poll(uv_poll_t *poll, int status, int events)
         int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
         if (fd < 0) {
-            if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-                l->refused++;
+            if (errno == EMFILE || errno == ENFILE)
+                turn_away(l);
             return;
         }
         l->accepted(l->owner, fd);
@@ -196,6 +207,7 @@ void listener_close(struct listener *l)
         st.st_ino == l->ino)
         (void)unlink(l->path);
     l->fd = fd_close(l->fd);
+    l->spare = fd_close(l->spare);
     free(l->path);
     l->path = NULL;
 }

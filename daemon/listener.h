@@ -21,12 +21,13 @@
 struct listener {
     char *path;
     int fd; /* -1: closed */
+    int spare; /* given up for a moment to turn a connection away when no descriptor is left */
     dev_t dev;
     ino_t ino;
     uv_poll_t *poll; /* owned; libuv lets go of it later */
     void (*accepted)(void *owner, int fd); /* a connection, non-blocking, close-on-exec; takes it over */
     void *owner;
-    unsigned refused; /* accepts that failed, for want of descriptors or memory */
+    uint64_t refused; /* connections turned away for want of descriptors */
 };
 
 /** Binds and listens. `group` NULL: as the process. 0; -EADDRINUSE (another router, or something

@@ -90,9 +90,7 @@ static int pglink_watch(struct pglink *l, int events, bool anew)
 
 static void pglink_update(struct pglink *l)
 {
-    /* while output is queued the server may wait for us to read: then read whatever the owner wants */
-    (void)pglink_watch(l, (l->reading || l->writing ? UV_READABLE : 0) | (l->writing ? UV_WRITABLE : 0),
-                       false);
+    (void)pglink_watch(l, (l->reading ? UV_READABLE : 0) | (l->writing ? UV_WRITABLE : 0), false);
 }
 
 static void pglink_step(struct pglink *l, PostgresPollingStatusType step)
@@ -141,17 +139,13 @@ static void pglink_on_poll(uv_poll_t *poll, int status, int events)
 {
     struct pglink *l = poll->data;
 
-    (void)events;
     if (l->state == PGLINK_CONNECTING) {
         pglink_step(l, PQconnectPoll(l->conn));
         return;
     }
-    /* an error of the poll itself shows when libpq reads */
-    if (status == 0 && l->writing && pglink_flush(l) < 0) {
+    /* an error, of the poll itself or in writing, shows when libpq reads */
+    if (status < 0 || (events & UV_READABLE) || (l->writing && pglink_flush(l) < 0))
         l->ops->readable(l->owner);
-        return;
-    }
-    l->ops->readable(l->owner);
 }
 
 /* The first step, from the loop rather than from within pglink_connect. */

@@ -100,6 +100,7 @@ static void on_batch(void *owner, struct batch *batch)
             route_entries(r, batch);
         for (size_t i = 0; i < batch->n_entries; i++)
             r->messages += batch->entries[i].type == FRAME_MESSAGE;
+        r->newest = batch->last;
         if (!batch->ends_inside && position_compare(batch->last, r->progress) > 0)
             r->progress = batch->last;
     }
@@ -156,7 +157,6 @@ static void answer_subscribe(struct router *r, struct session *s)
 {
     const struct control_subscribe *c = &s->subscribe;
     struct position now = builder_now(&r->source.stream.builder);
-    struct position last = r->source.stream.builder.last;
 
     if (c->name.size || c->start == CONTROL_START_STORED) {
         session_error(s, CONTROL_ERROR_UNSUPPORTED, "this router keeps no journal: durable subscriptions are not available", false);
@@ -172,12 +172,11 @@ static void answer_subscribe(struct router *r, struct session *s)
     }
     if (r->source.state != SOURCE_STREAMING)
         return; /* router_changed comes back to it */
-    if (c->start == CONTROL_START_POSITION && position_compare(c->position, last) < 0 &&
-        position_compare(c->position, r->progress) < 0) {
-        char given[POSITION_TEXT_SIZE], oldest[POSITION_TEXT_SIZE], text[160];
+    if (c->start == CONTROL_START_POSITION && position_compare(c->position, r->newest) < 0) {
+        char given[POSITION_TEXT_SIZE], newest[POSITION_TEXT_SIZE], text[160];
         snprintf(text, sizeof text,
                  "position %s has passed; this router keeps no journal and can go on from %s only",
-                 position_format(c->position, given), position_format(last, oldest));
+                 position_format(c->position, given), position_format(r->newest, newest));
         session_error(s, CONTROL_ERROR_UNSUPPORTED, text, false);
         return;
     }
@@ -307,6 +306,8 @@ static void on_started(void *owner)
     struct router *r = owner;
 
     snprintf(r->identity, sizeof r->identity, "%" PRIu64 "/1", r->source.system_identifier);
+    if (position_is_zero(r->newest))
+        r->newest = r->source.stream.builder.last;
     for (struct session *s = r->sessions; s; s = s->next)
         if (s->state == SESSION_WAITING)
             answer_subscribe(r, s);

@@ -64,6 +64,7 @@ struct router {
     struct session **inside;  /* entry by entry served sessions that were told a BEGIN */
     size_t n_inside, inside_cap;
 
+    struct position newest;   /* of the last entry routed; at first where the slot stands */
     struct position progress; /* nothing at or below it is still to come */
     uint64_t messages;        /* routed since the start */
     uint64_t too_slow;        /* sessions closed for it */

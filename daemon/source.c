@@ -41,6 +41,8 @@ static void source_drop(struct source *s)
     stream_stop(&s->stream);
     heartbeat_stop(&s->heartbeat);
     pglink_close(&s->link);
+    PQclear(s->result);
+    s->result = NULL;
     (void)uv_timer_stop(&s->stopping);
     s->server_stopping = false;
     timeline_history_deinit(&s->history);
@@ -300,32 +302,23 @@ static void source_streaming(struct source *s)
     stream_readable(&s->stream);
 }
 
-/* One query's result, and then the next step. */
-static void source_take(struct source *s, PGresult *result)
+/* A step's query is over: the next step. */
+static void source_step(struct source *s)
 {
-    ExecStatusType status = PQresultStatus(result);
+    PGresult *result = s->result;
 
-    if (s->state == SOURCE_STARTING && status == PGRES_COPY_BOTH) {
-        source_streaming(s);
-        return;
-    }
-    if (status != PGRES_TUPLES_OK) {
+    s->result = NULL;
+    if (PQresultStatus(result) != PGRES_TUPLES_OK) {
         pglink_note_error(&s->link, result);
         source_fail(s, "source.query-failed", "The server refused a step towards streaming.");
-        return;
-    }
-    while (true) { /* the query is over when there is no further result */
-        PGresult *more = PQgetResult(s->link.conn);
-        if (!more)
-            break;
-        PQclear(more);
-    }
-    if (s->state == SOURCE_CHECKING)
+    } else if (s->state == SOURCE_CHECKING) {
         take_facts(s, result);
-    else if (s->state == SOURCE_IDENTIFYING)
+    } else if (s->state == SOURCE_IDENTIFYING) {
         take_system(s, result);
-    else if (s->state == SOURCE_HISTORY)
+    } else if (s->state == SOURCE_HISTORY) {
         take_history(s, result);
+    }
+    PQclear(result);
 }
 
 static void on_readable(void *owner)
@@ -338,15 +331,25 @@ static void on_readable(void *owner)
     }
     if (!PQconsumeInput(s->link.conn)) {
         pglink_note_error(&s->link, NULL);
-        source_fail(s, "source.connection-lost", "The connection to the server was lost; trying again.");
+        source_fail(s, "source.connection-lost",
+                    "The connection to the server was lost; trying again.");
         return;
     }
-    if (PQisBusy(s->link.conn))
-        return;
-    PGresult *result = PQgetResult(s->link.conn);
-    if (result) {
-        source_take(s, result);
-        PQclear(result);
+    while (!PQisBusy(s->link.conn)) {
+        PGresult *result = PQgetResult(s->link.conn);
+
+        if (result && PQresultStatus(result) == PGRES_COPY_BOTH) {
+            PQclear(result);
+            source_streaming(s);
+            return;
+        }
+        if (!result) {
+            if (s->result)
+                source_step(s);
+            return;
+        }
+        PQclear(s->result);
+        s->result = result;
     }
 }
 

@@ -64,6 +64,7 @@ struct source {
     enum source_state state;
     enum precondition_class verdict; /* when GIVEN_UP */
     struct pglink link;
+    PGresult *result; /* of the step's query, until the query is over */
     struct stream stream;
     struct heartbeat heartbeat;
     struct timeline_history history;

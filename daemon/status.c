@@ -134,7 +134,7 @@ void router_put_status(struct router *r, struct buf *out)
     int64_t age = heartbeat_age_ms(&s->heartbeat, clock_monotonic_ns());
 
     snprintf(system, sizeof system, "%" PRIu64, s->system_identifier);
-    cbor_put_map(out, 16);
+    cbor_put_map(out, 17);
     cbor_put_str(out, "state");
     cbor_put_str(out, state_word(r));
     put_uint(out, "pid", (uint64_t)getpid());
@@ -149,6 +149,7 @@ void router_put_status(struct router *r, struct buf *out)
     cbor_put_null(out);
     put_uint(out, "messages", r->messages);
     put_uint(out, "too_slow", r->too_slow);
+    put_uint(out, "turned_away", r->listener.refused);
     put_uint(out, "connects", s->reconnects);
     cbor_put_str(out, "heartbeat_age_ms");
     if (age < 0)

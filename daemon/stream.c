@@ -187,23 +187,21 @@ static int stream_copy(struct stream *s, struct bytes in, void **owner, char why
     return 0;
 }
 
-/* The copy has ended: the reason is in the results that follow. */
+/* The copy has ended: the reason is in the results that follow, as far as they are here already. */
 static void stream_end_of_copy(struct stream *s)
 {
-    PGresult *result;
-
     buf_clear(&s->link->error);
     s->link->sqlstate[0] = 0;
-    while ((result = PQgetResult(s->link->conn))) {
+    while (!PQisBusy(s->link->conn)) {
+        PGresult *result = PQgetResult(s->link->conn);
         ExecStatusType status = PQresultStatus(result);
-        bool failed = status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE;
 
-        if (failed && s->link->error.size == 0)
+        if ((status == PGRES_FATAL_ERROR || status == PGRES_BAD_RESPONSE) && result &&
+            s->link->error.size == 0)
             pglink_note_error(s->link, result);
         PQclear(result);
-        /* with copy-both, libpq would give the same state for ever */
-        if (status == PGRES_COPY_BOTH || PQstatus(s->link->conn) != CONNECTION_OK)
-            break;
+        if (status != PGRES_COMMAND_OK && status != PGRES_TUPLES_OK)
+            break; /* nothing more, an error, or a copy state, which libpq would give for ever */
     }
     if (s->link->error.size == 0)
         buf_append_str(&s->link->error, "the server ended the stream");
