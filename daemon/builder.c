@@ -139,16 +139,21 @@ static int add_message(struct builder *b, const struct pgoutput *m, void **owner
         /* its LSN is the end of its record, so the record lies before it */
         f.position = (struct position){timeline_of(b->history, m->message.lsn - 1), m->message.lsn,
                                        POSITION_INDEX_NONTRANSACTIONAL};
-        b->mark = m->message.lsn;
     }
+    int r;
     if (position_compare(f.position, b->last) <= 0) {
         b->dropped++;
-        return BUILDER_DROPPED;
+        r = BUILDER_DROPPED;
+    } else if (f.prefix.size == sizeof HEARTBEAT_PREFIX - 1 &&
+               memcmp(f.prefix.data, HEARTBEAT_PREFIX, f.prefix.size) == 0) {
+        r = BUILDER_HEARTBEAT;
+    } else {
+        r = put_message(b, &f, owner, ret_interrupted);
     }
-    if (f.prefix.size == sizeof HEARTBEAT_PREFIX - 1 &&
-        memcmp(f.prefix.data, HEARTBEAT_PREFIX, f.prefix.size) == 0)
-        return BUILDER_HEARTBEAT;
-    return put_message(b, &f, owner, ret_interrupted);
+    /* not when there was no memory for it: the mark would tell subscribers that it is behind them */
+    if (r >= 0 && !m->message.transactional)
+        b->mark = m->message.lsn;
+    return r;
 }
 
 static int add_commit(struct builder *b, const struct pgoutput *m, char why[DECODE_WHY_SIZE])

@@ -10,6 +10,15 @@
 #include "base/buf.h"
 #include "unit.h"
 
+/* A size that no allocator has, so that -ENOMEM can be seen; the sanitizer must give NULL for it
+ * too. */
+#define TOO_LARGE ((size_t)1 << 46)
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
 #define TIME 1000
 #define XID  5
 
@@ -678,6 +687,37 @@ START_TEST(a_dropped_content_stays_the_callers)
 }
 END_TEST
 
+/* ---- no memory ---- */
+
+START_TEST(without_memory_nothing_is_marked)
+{
+    static const uint8_t byte = 'p';
+    const struct bytes prefix = {&byte, TOO_LARGE}; /* never read: there is no room for it */
+    void *owner = NULL;
+
+    setup();
+    ck_assert_int_eq(message(false, 0x90, "a", "1"), BUILDER_ADDED);
+    ck_assert_int_eq(message_of(false, 0x98, prefix, unit_bytes(""), &owner), -ENOMEM);
+    assert_taken(false, "M 1:0/90:0 l0/90 a=1\n", false, 0x90);
+    reconnect();
+    ck_assert_int_eq(message(false, 0x98, "b", "2"), BUILDER_ADDED);
+    assert_taken(false, "M 1:0/98:0 l0/98 b=2\n", false, 0x98);
+
+    /* in a transaction whose BEGIN is out already: the rest comes without a second one */
+    ck_assert_int_eq(begin(0x100), BUILDER_NOTHING);
+    ck_assert_int_eq(message_of(true, 0xa0, prefix, unit_bytes(""), &owner), -ENOMEM);
+    assert_taken(false, "B 1:0/100:0 t1256 x5\n", true, 0x98);
+    reconnect();
+    ck_assert_int_eq(begin(0x100), BUILDER_NOTHING);
+    ck_assert_int_eq(message(true, 0xa0, "c", "3"), BUILDER_ADDED);
+    ck_assert(!interrupted);
+    ck_assert_int_eq(commit(0x100, 0x130), BUILDER_ADDED);
+    assert_taken(true, "M 1:0/100:1 l0/A0 t1256 x5 c=3\nC 1:0/100 t1256 x5 e0/130 n1\n", false,
+                 0x130);
+    teardown();
+}
+END_TEST
+
 /* ---- what the protocol does not have ---- */
 
 static void assert_wrong(struct pgoutput m, const char *sentence)
@@ -976,4 +1016,5 @@ UNIT_MAIN("builder", a_transaction, messages_outside_transactions, equal_lsns, t
           the_same_lsn_on_another_timeline_interrupts,
           a_transaction_read_but_not_begun_is_no_interruption, a_transaction_over_many_batches,
           large_contents_stay_where_they_are, a_dropped_content_stays_the_callers,
-          orders_that_the_protocol_does_not_have, forms_that_were_not_asked_for, random_cuts)
+          without_memory_nothing_is_marked, orders_that_the_protocol_does_not_have,
+          forms_that_were_not_asked_for, random_cuts)
