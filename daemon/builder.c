@@ -62,7 +62,7 @@ static int wrong(char why[DECODE_WHY_SIZE], const struct pgoutput *m, const char
     return -EBADMSG;
 }
 
-/* Something new is about to be delivered at `p`: is a half-delivered transaction thereby given up? */
+/* Something new came at `p`: is a half-delivered transaction thereby given up? */
 static void notice_interruption(struct builder *b, struct position p, bool *ret_interrupted)
 {
     if (!b->pending)
@@ -156,7 +156,8 @@ static int add_message(struct builder *b, const struct pgoutput *m, void **owner
     return r;
 }
 
-static int add_commit(struct builder *b, const struct pgoutput *m, char why[DECODE_WHY_SIZE])
+static int add_commit(struct builder *b, const struct pgoutput *m, bool *ret_interrupted,
+                      char why[DECODE_WHY_SIZE])
 {
     struct position end = {b->begin.timeline, b->begin.commit_lsn, POSITION_INDEX_END};
 
@@ -179,6 +180,8 @@ static int add_commit(struct builder *b, const struct pgoutput *m, char why[DECO
         b->pending = false;
     }
     bool added = fresh && b->begun;
+    if (fresh && !b->begun) /* nothing of it is delivered, but it is newer all the same */
+        notice_interruption(b, end, ret_interrupted);
     if (fresh)
         b->last = end;
     else
@@ -201,7 +204,7 @@ int builder_add(struct builder *b, const struct pgoutput *m, void **owner, bool 
             return wrong(why, m, "in a stream block, which was not asked for");
         return add_message(b, m, owner, ret_interrupted, why);
     case PGOUTPUT_COMMIT:
-        return add_commit(b, m, why);
+        return add_commit(b, m, ret_interrupted, why);
     case PGOUTPUT_ORIGIN:
     case PGOUTPUT_RELATION:
     case PGOUTPUT_TYPE:

@@ -545,6 +545,25 @@ END_TEST
 
 /* The first that comes after a failover is often a heartbeat's transaction: the subscribers must
  * not wait on. */
+START_TEST(interrupted_by_a_transaction_that_leaves_nothing)
+{
+    begin_and_lose();
+    ck_assert_int_eq(begin(0x90), BUILDER_NOTHING); /* an older one says nothing */
+    ck_assert_int_eq(commit(0x90, 0x98), BUILDER_COMMITTED);
+    ck_assert(!interrupted);
+    ck_assert_int_eq(begin(0x200), BUILDER_NOTHING);
+    ck_assert_int_eq(message(true, 0x180, HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
+    ck_assert(!interrupted);
+    ck_assert_int_eq(commit(0x200, 0x230), BUILDER_COMMITTED);
+    ck_assert(interrupted);
+    ck_assert(!b.pending);
+    ck_assert_int_eq(message(false, 0x238, "n", "2"), BUILDER_ADDED);
+    ck_assert(!interrupted);
+    assert_taken(false, "M 1:0/238:0 l0/238 n=2\n", false, 0x238);
+    teardown();
+}
+END_TEST
+
 START_TEST(the_same_lsn_on_another_timeline_interrupts)
 {
     static const struct timeline_history other = {.current = 7};
@@ -1012,7 +1031,7 @@ UNIT_MAIN("builder", a_transaction, messages_outside_transactions, equal_lsns, t
           heartbeats_count_but_are_left_out, a_transaction_without_messages_leaves_its_mark,
           received_time_never_falls, marks_are_exact, where_now_begins, a_whole_transaction_again,
           the_rest_of_a_transaction, interrupted_by_a_transaction, interrupted_by_a_message,
-
+          interrupted_by_a_transaction_that_leaves_nothing,
           the_same_lsn_on_another_timeline_interrupts,
           a_transaction_read_but_not_begun_is_no_interruption, a_transaction_over_many_batches,
           large_contents_stay_where_they_are, a_dropped_content_stays_the_callers,
