@@ -62,7 +62,7 @@ static int wrong(char why[DECODE_WHY_SIZE], const struct pgoutput *m, const char
     return -EBADMSG;
 }
 
-/* Something new is about to be delivered at `p`: is a half-delivered transaction thereby given up? */
+/* Something new came at `p`: is a half-delivered transaction thereby given up? */
 static void notice_interruption(struct builder *b, struct position p, bool *ret_interrupted)
 {
     if (!b->pending)
@@ -139,19 +139,25 @@ static int add_message(struct builder *b, const struct pgoutput *m, void **owner
         /* its LSN is the end of its record, so the record lies before it */
         f.position = (struct position){timeline_of(b->history, m->message.lsn - 1), m->message.lsn,
                                        POSITION_INDEX_NONTRANSACTIONAL};
-        b->mark = m->message.lsn;
     }
+    int r;
     if (position_compare(f.position, b->last) <= 0) {
         b->dropped++;
-        return BUILDER_DROPPED;
+        r = BUILDER_DROPPED;
+    } else if (f.prefix.size == sizeof HEARTBEAT_PREFIX - 1 &&
+               memcmp(f.prefix.data, HEARTBEAT_PREFIX, f.prefix.size) == 0) {
+        r = BUILDER_HEARTBEAT;
+    } else {
+        r = put_message(b, &f, owner, ret_interrupted);
     }
-    if (f.prefix.size == sizeof HEARTBEAT_PREFIX - 1 &&
-        memcmp(f.prefix.data, HEARTBEAT_PREFIX, f.prefix.size) == 0)
-        return BUILDER_HEARTBEAT;
-    return put_message(b, &f, owner, ret_interrupted);
+    /* not when there was no memory for it: the mark would tell subscribers that it is behind them */
+    if (r >= 0 && !m->message.transactional)
+        b->mark = m->message.lsn;
+    return r;
 }
 
-static int add_commit(struct builder *b, const struct pgoutput *m, char why[DECODE_WHY_SIZE])
+static int add_commit(struct builder *b, const struct pgoutput *m, bool *ret_interrupted,
+                      char why[DECODE_WHY_SIZE])
 {
     struct position end = {b->begin.timeline, b->begin.commit_lsn, POSITION_INDEX_END};
 
@@ -174,6 +180,8 @@ static int add_commit(struct builder *b, const struct pgoutput *m, char why[DECO
         b->pending = false;
     }
     bool added = fresh && b->begun;
+    if (fresh && !b->begun) /* nothing of it is delivered, but it is newer all the same */
+        notice_interruption(b, end, ret_interrupted);
     if (fresh)
         b->last = end;
     else
@@ -196,7 +204,7 @@ int builder_add(struct builder *b, const struct pgoutput *m, void **owner, bool 
             return wrong(why, m, "in a stream block, which was not asked for");
         return add_message(b, m, owner, ret_interrupted, why);
     case PGOUTPUT_COMMIT:
-        return add_commit(b, m, why);
+        return add_commit(b, m, ret_interrupted, why);
     case PGOUTPUT_ORIGIN:
     case PGOUTPUT_RELATION:
     case PGOUTPUT_TYPE:

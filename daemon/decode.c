@@ -173,6 +173,16 @@ static int take_message(struct in *in, struct pgoutput *m, char why[DECODE_WHY_S
     return 0;
 }
 
+static int take_first(struct in *in, struct pgoutput *m, char why[DECODE_WHY_SIZE])
+{
+    uint8_t first = take_u8(in, "first-segment flag");
+
+    if (first > 1)
+        return fault(why, "message 'S': first-segment flag 0 or 1 needed", first);
+    m->stream_start.first = first;
+    return 0;
+}
+
 int decode_pgoutput(struct decoder *decoder, struct bytes bytes, struct pgoutput *ret,
                     char why[DECODE_WHY_SIZE])
 {
@@ -217,7 +227,7 @@ int decode_pgoutput(struct decoder *decoder, struct bytes bytes, struct pgoutput
         if (in_stream)
             return fault(why, "stream start inside a stream block", type);
         m.xid = take_u32(&in, "xid");
-        m.stream_start.first = take_u8(&in, "first-segment flag") == 1;
+        r = take_first(&in, &m, why);
         break;
     case PGOUTPUT_STREAM_STOP:
         if (!in_stream)

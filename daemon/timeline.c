@@ -17,6 +17,8 @@ static int parse_line(struct bytes line, struct timeline_switch *ret)
 
     memcpy(text, line.data, n);
     text[n] = 0;
+    if (*text < '0' || *text > '9') /* strtoul also takes blanks and signs */
+        return -EBADMSG;
     errno = 0;
     unsigned long timeline = strtoul(text, &end, 10);
     if (errno || end == text || timeline == 0 || timeline > UINT32_MAX)

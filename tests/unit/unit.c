@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 /* Descriptors that are watched. The ones of valgrind lie above, at the end of the limit. */
 #define DESCRIPTORS 512
 
@@ -128,6 +130,30 @@ void unit_assert_text(struct bytes got, const char *want)
 {
     ck_assert_msg(bytes_equal(got, unit_bytes(want)), "got \"%.*s\", wanted \"%s\"", (int)got.size,
                   got.data ? (const char *)got.data : "", want);
+}
+
+struct unit_random unit_random_init(void)
+{
+    const char *given = getenv("WALBUS_TEST_SEED");
+    struct unit_random r = {.state = given ? strtoull(given, NULL, 0) : clock_monotonic_ns()};
+
+    printf("WALBUS_TEST_SEED=%llu\n", (unsigned long long)r.state);
+    (void)fflush(stdout);
+    return r;
+}
+
+uint64_t unit_random_next(struct unit_random *r)
+{
+    uint64_t z = r->state += UINT64_C(0x9e3779b97f4a7c15);
+
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+uint32_t unit_random_below(struct unit_random *r, uint32_t n)
+{
+    return (uint32_t)(unit_random_next(r) >> 32) % n;
 }
 
 char *unit_temp_file(struct bytes content)

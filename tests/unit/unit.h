@@ -54,6 +54,16 @@ void unit_assert_hex(struct bytes got, const char *hex);
 /** Fails unless `got` is exactly the text `want`. */
 void unit_assert_text(struct bytes got, const char *want);
 
+/** A generator for random tests (splitmix64), which must be able to run again as they ran. */
+struct unit_random {
+    uint64_t state;
+};
+/** Seeded from WALBUS_TEST_SEED, else from the clock; the seed is printed. */
+struct unit_random unit_random_init(void);
+uint64_t unit_random_next(struct unit_random *r);
+/** One of 0 … n - 1. */
+uint32_t unit_random_below(struct unit_random *r, uint32_t n);
+
 /** A file that holds `content`; its path is malloc'ed. The caller unlinks and frees. */
 char *unit_temp_file(struct bytes content);
 
