@@ -52,7 +52,7 @@ static void handle_hello(struct session *s, struct bytes body)
         .max_filters = FILTERS_MAX,
     };
     s->state = SESSION_READY;
-    uv_timer_again(&s->timer); /* from here on the silence allowed is SESSION_READY_MS */
+    (void)uv_timer_again(&s->timer); /* from here on the silence allowed is SESSION_READY_MS */
     s->ops->welcome(s->owner, &welcome);
     control_welcome_encode(&welcome, outbox_control(&s->outbox));
 }
@@ -93,7 +93,7 @@ static void handle_ack(struct session *s, struct bytes body)
     struct control_ack ack;
     char why[CONTROL_WHY_SIZE];
 
-    if (!s->subscribed) {
+    if (s->state != SESSION_ACTIVE && !s->lingers) {
         refuse(s, CONTROL_ERROR_PROTOCOL, "ACK without a subscription");
         return;
     }
@@ -201,6 +201,8 @@ void session_handle_input(struct session *s)
             break;
         handle_frame(s, h, (struct bytes){s->in + at + FRAME_HEADER_SIZE, h.size});
         at += FRAME_HEADER_SIZE + h.size;
+        if (s->outbox.control.size > OUTBOX_CONTROL_MAX) /* whatever the answer was: ACKED too */
+            session_close(s, "asks and does not read");
     }
     if (!wants_input(s))
         at = s->in_size; /* what a refused client still says is read and dropped */
