@@ -11,7 +11,7 @@
  * So the pace decides. When an outbox is full, reading from the server waits, as
  * long as each session with a full outbox takes at least ROUTER_PRESSURE_BYTES
  * every ROUTER_PRESSURE_MS (some 4 MB a second). One that does not is told
- * "too-slow" and let go, so a stopped one costs the others a tenth of a second,
+ * "too-slow" and let go, so a stopped one costs the others a quarter of a second,
  * once. Reading goes on when all outboxes are half empty again.
  *
  * All outboxes together have a limit as well; when it is passed, the session

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: PostgreSQL
+"""Large messages: several in a row reach a reader, their memory is given back, and a slot that cannot be decoded is named."""
+
+import pytest
+from harness import places
+from harness.router import Router
+from harness.server import Server
+from harness.waiting import wait_for
+
+LARGE = "SELECT pg_logical_emit_message(true, %s, convert_to(repeat('x', %s), 'UTF8'))"
+
+
+def test_memory_of_large_messages_is_given_back(bus, conn):
+    build = places.plain_build()
+    if build is None:
+        pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
+    with Router(bus.dsn(), build=build) as router:
+        router.start()
+        sub = router.subscriber(keep=10)
+        connects = router.status()["connects"]
+        for i in range(3):
+            conn.run(LARGE, f"large.{i}", 100_000_000)
+        assert [m.prefix for m in sub.collect(3, 60)] == [b"large.0", b"large.1", b"large.2"]
+        # libpq keeps its buffer as long as the connection: only a new one gives it back
+        wait_for(lambda: router.status()["connects"] > connects, 20, "the connection is renewed")
+        wait_for(lambda: router.rss_anon() < 32 << 20, 20, "the memory is given back")
+        conn.emit("small", b"behind")
+        assert sub.seen(sub.collect(1)) == [(b"small", b"behind")]
+
+
+def test_large_messages_and_a_reader_that_stops(bus, conn):
+    """The one that does not read is let go; nobody else misses one."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        reader = router.subscriber(keep=10)
+        stopped = router.subscriber_process()
+        stopped.freeze()
+        for i in range(6):
+            conn.run(LARGE, f"large.{i}", 20_000_000)
+            assert [m.prefix for m in reader.collect(1, 30)] == [b"large.%d" % i]
+        wait_for(lambda: router.status()["too_slow"] == 1, 20, "the stopped one is let go")
+
+
+def test_slot_that_cannot_be_decoded():
+    """14 and 15 accept a message that they can never decode again (fixed by a limit in 16)."""
+    with Server() as own:
+        own.start()
+        own.create_bus()
+        with own.connect() as conn:
+            # 1,073,741,000 bytes: below the limit of one allocation, above it with the record's header
+            conn.run("SELECT pg_logical_emit_message(true, 'poison', convert_to(repeat('x', 1073741000), 'UTF8'))")
+        with Router(own.dsn()) as router:
+            router.spawn()
+            assert router.wait_exit(180) == 4, router.log()
+            log = router.log()
+            assert "slot-poisoned" in log and "invalid memory alloc request size" in log, log
+            assert log.count("slot-poisoned") == 1
