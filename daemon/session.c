@@ -291,6 +291,11 @@ static bool send_begin(struct session *s, struct batch *batch, const struct batc
     return true;
 }
 
+static bool is_in_transaction_of(struct position a, struct position b)
+{
+    return a.timeline == b.timeline && a.lsn == b.lsn;
+}
+
 bool session_send_message(struct session *s, struct batch *batch, const struct batch_entry *entry,
                           const struct batch_entry *begin)
 {
@@ -298,7 +303,7 @@ bool session_send_message(struct session *s, struct batch *batch, const struct b
 
     if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
         return false;
-    if (s->resume && entry->position.lsn != s->told.lsn)
+    if (s->resume && !is_in_transaction_of(s->told, entry->position))
         s->resume = false; /* the transaction in which it stood is not the one that goes on */
     if (entry->position.index != POSITION_INDEX_NONTRANSACTIONAL && !s->inside) {
         if (!send_begin(s, batch, begin))
@@ -317,8 +322,8 @@ void session_send_commit(struct session *s, struct batch *batch, const struct ba
 {
     if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
         return;
-    if (!s->inside && !(s->resume && s->told.timeline == entry->position.timeline &&
-                        s->told.lsn == entry->position.lsn && send_begin(s, batch, begin)))
+    if (!s->inside && !(s->resume && is_in_transaction_of(s->told, entry->position) &&
+                        send_begin(s, batch, begin)))
         return;
     if (s->state == SESSION_ACTIVE &&
         queued(s, outbox_add(&s->outbox, batch, entry->offset, entry->size))) {

@@ -1000,6 +1000,32 @@ START_TEST(resumed_within_a_transaction)
 }
 END_TEST
 
+START_TEST(resumed_where_another_transaction_goes_on)
+{
+    setup();
+    subscribe_at((struct position){1, 0x100, 2});
+    deliver(transaction(0x200, 1, 1, false), 0);
+    assert_begin(0x200, 0);
+    assert_message(0x200, 1);
+    assert_commit(0x200);
+    teardown();
+    /* only a COMMIT of it matches: nothing was begun */
+    setup();
+    subscribe_at((struct position){1, 0x100, 2});
+    deliver(transaction(0x200, 1, 1, false), 1);
+    assert_silent();
+    teardown();
+    /* the same LSN of another timeline is another transaction */
+    setup();
+    subscribe_at((struct position){0, 0x100, 2});
+    deliver(transaction(0x100, 1, 1, false), 0);
+    assert_begin(0x100, 0);
+    assert_message(0x100, 1);
+    assert_commit(0x100);
+    teardown();
+}
+END_TEST
+
 /** Delivers a batch whole; what session_send_batch said. Gives the batch away. */
 static bool send_batch(struct batch *batch)
 {
@@ -1233,6 +1259,7 @@ UNIT_MAIN("session", handshake, versions, something_else_before_hello, hello_twi
           acknowledging, acknowledging_without_subscription, unknown_frames, requests,
           errors_of_the_client, largest_body, headers_that_are_none, input_in_pieces_of_every_size,
           random_input, begin_only_around_what_matches, told_never_falls,
-          resumed_within_a_transaction, whole_batches, nothing_before_it_is_active,
-          progress_only_when_idle, a_fatal_error_finishes_the_begun_frame,
-          a_last_error_that_is_not_read, the_client_goes_away, closing_twice)
+          resumed_within_a_transaction, resumed_where_another_transaction_goes_on, whole_batches,
+          nothing_before_it_is_active, progress_only_when_idle,
+          a_fatal_error_finishes_the_begun_frame, a_last_error_that_is_not_read,
+          the_client_goes_away, closing_twice)
