@@ -52,6 +52,7 @@ static void handle_hello(struct session *s, struct bytes body)
         .max_filters = FILTERS_MAX,
     };
     s->state = SESSION_READY;
+    (void)uv_timer_again(&s->timer); /* SESSION_READY_MS from here */
     s->ops->welcome(s->owner, &welcome);
     control_welcome_encode(&welcome, outbox_control(&s->outbox));
 }

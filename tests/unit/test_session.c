@@ -1183,6 +1183,35 @@ static void let_time_pass(void)
     turns(3);
 }
 
+START_TEST(silence)
+{
+    setup();
+    ck_assert_uint_gt(uv_timer_get_due_in(&session->timer), SESSION_HELLO_MS - 1000);
+    ck_assert_uint_le(uv_timer_get_due_in(&session->timer), SESSION_HELLO_MS);
+    let_time_pass();
+    assert_fatal(CONTROL_ERROR_TIMEOUT, "no HELLO within 10 s");
+    teardown();
+
+    /* HELLO begins the longer time; each further word begins it anew */
+    setup();
+    greet();
+    ck_assert_uint_gt(uv_timer_get_due_in(&session->timer), SESSION_READY_MS - 1000);
+    put_request(1);
+    send_out();
+    assert_error(CONTROL_ERROR_UNSUPPORTED, "No.", false);
+    ck_assert_uint_gt(uv_timer_get_due_in(&session->timer), SESSION_READY_MS - 1000);
+    let_time_pass();
+    assert_fatal(CONTROL_ERROR_TIMEOUT, "neither SUBSCRIBE nor REQUEST within 60 s");
+    teardown();
+
+    /* a subscriber may be silent for ever */
+    setup();
+    subscribe();
+    ck_assert(!uv_is_active((uv_handle_t *)&session->timer));
+    teardown();
+}
+END_TEST
+
 START_TEST(a_last_error_that_is_not_read)
 {
     setup();
@@ -1261,5 +1290,5 @@ UNIT_MAIN("session", handshake, versions, something_else_before_hello, hello_twi
           random_input, begin_only_around_what_matches, told_never_falls,
           resumed_within_a_transaction, resumed_where_another_transaction_goes_on, whole_batches,
           nothing_before_it_is_active, progress_only_when_idle,
-          a_fatal_error_finishes_the_begun_frame, a_last_error_that_is_not_read,
+          a_fatal_error_finishes_the_begun_frame, silence, a_last_error_that_is_not_read,
           the_client_goes_away, closing_twice)
