@@ -200,8 +200,6 @@ void session_reply(struct session *s, const struct control_reply *reply)
 {
     control_reply_encode(reply, outbox_control(&s->outbox));
     s->must_flush = true;
-    if (s->outbox.control.size > OUTBOX_CONTROL_MAX)
-        session_close(s, "asks and does not read");
 }
 
 static struct bytes bytes_of(const char *text)

@@ -199,6 +199,8 @@ void session_handle_input(struct session *s)
             break;
         handle_frame(s, h, (struct bytes){s->in + at + FRAME_HEADER_SIZE, h.size});
         at += FRAME_HEADER_SIZE + h.size;
+        if (s->outbox.control.size > OUTBOX_CONTROL_MAX) /* whatever the answer was: ACKED too */
+            session_close(s, "asks and does not read");
     }
     if (!wants_input(s))
         at = s->in_size; /* what a leaving client still says is read and dropped */

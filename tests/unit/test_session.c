@@ -1276,6 +1276,50 @@ START_TEST(closing_twice)
 }
 END_TEST
 
+/* ---- a client that asks and does not read ---- */
+
+enum asking { ASK_REPLY, ASK_ERROR, ASK_ACKED };
+
+START_TEST(asking_without_reading_is_bounded)
+{
+    static uint8_t text[4096];
+
+    memset(text, 'x', sizeof text);
+    text[0] = 0x79; /* a CBOR text of 4,093 bytes */
+    text[1] = 0x0f;
+    text[2] = 0xfd;
+    for (int what = ASK_REPLY; what <= ASK_ACKED; what++) {
+        size_t most = 0;
+
+        setup();
+        subscribe();
+        if (what == ASK_REPLY)
+            owner.reply = (struct bytes){text, sizeof text};
+        for (unsigned i = 0; i < 300000 && session; i++) {
+            if (what == ASK_ACKED)
+                put_ack(owner.start, true);
+            else
+                put_request(i);
+            if (out.size < 4096)
+                continue;
+            ssize_t n = send(client, out.data, out.size, MSG_NOSIGNAL);
+            ck_assert(n == (ssize_t)out.size || errno == EPIPE);
+            buf_clear(&out);
+            for (unsigned k = 0; k < 3 && session; k++) {
+                turns(1);
+                if (session)
+                    most = MAX(most, session->outbox.control.size);
+            }
+        }
+        ck_assert_ptr_null(session);
+        ck_assert_uint_eq(owner.closed, 1);
+        ck_assert_uint_gt(most, OUTBOX_CONTROL_MAX / 2);
+        ck_assert_uint_le(most, OUTBOX_CONTROL_MAX);
+        teardown();
+    }
+}
+END_TEST
+
 /* libuv opens descriptors of its own for good with the first loop: before they are counted. */
 __attribute__((constructor)) static void open_libuv(void)
 {
@@ -1291,4 +1335,4 @@ UNIT_MAIN("session", handshake, versions, something_else_before_hello, hello_twi
           resumed_within_a_transaction, resumed_where_another_transaction_goes_on, whole_batches,
           nothing_before_it_is_active, progress_only_when_idle,
           a_fatal_error_finishes_the_begun_frame, silence, a_last_error_that_is_not_read,
-          the_client_goes_away, closing_twice)
+          the_client_goes_away, closing_twice, asking_without_reading_is_bounded)
