@@ -72,6 +72,10 @@ void session_flush(struct session *s)
     if (s->state == SESSION_CLOSED)
         return;
     s->must_flush = false;
+    if (s->outbox.control.failed) { /* an answer is lost, the client would wait for it for ever */
+        session_close(s, "no memory");
+        return;
+    }
     int r = outbox_write(&s->outbox, s->fd);
     if (r < 0) {
         session_close(s, strerror(-r));

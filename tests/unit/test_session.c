@@ -9,6 +9,15 @@
 
 #include "unit.h"
 
+/* A size that no allocator has, so that a failed allocation can be seen; the sanitizer must give
+ * NULL for it too. */
+#define TOO_LARGE ((size_t)1 << 46)
+const char *__asan_default_options(void);
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
 /* ---- the owner, the loop, the client ---- */
 
 static struct {
@@ -1320,6 +1329,20 @@ START_TEST(asking_without_reading_is_bounded)
 }
 END_TEST
 
+START_TEST(without_memory_for_an_answer_it_ends)
+{
+    static const uint8_t byte = 0;
+
+    setup();
+    subscribe();
+    owner.reply = (struct bytes){&byte, TOO_LARGE}; /* never read: there is no room for it */
+    put_request(1);
+    send_out();
+    assert_end();
+    teardown();
+}
+END_TEST
+
 /* libuv opens descriptors of its own for good with the first loop: before they are counted. */
 __attribute__((constructor)) static void open_libuv(void)
 {
@@ -1335,4 +1358,5 @@ UNIT_MAIN("session", handshake, versions, something_else_before_hello, hello_twi
           resumed_within_a_transaction, resumed_where_another_transaction_goes_on, whole_batches,
           nothing_before_it_is_active, progress_only_when_idle,
           a_fatal_error_finishes_the_begun_frame, silence, a_last_error_that_is_not_read,
-          the_client_goes_away, closing_twice, asking_without_reading_is_bounded)
+          the_client_goes_away, closing_twice, asking_without_reading_is_bounded,
+          without_memory_for_an_answer_it_ends)
