@@ -332,6 +332,50 @@ START_TEST(the_folder)
 }
 END_TEST
 
+/** A path of exactly this many bytes in a folder `run` that does not exist. */
+static void path_of(size_t size)
+{
+    size_t n = (size_t)snprintf(path, sizeof path, "%s/run/", folder);
+
+    memset(path + n, 's', size - n);
+    path[size] = '\0';
+    ck_assert_uint_eq(strlen(path), size);
+}
+
+START_TEST(lengths_of_the_path)
+{
+    char sub[64], want[LISTENER_WHY_SIZE];
+
+    setup();
+    (void)snprintf(sub, sizeof sub, "%s/run", folder);
+    path_of(107);
+    ck_assert_int_eq(open_here(), 0);
+    assert_connects(true);
+    ck_assert(S_ISSOCK(stat_of(path).st_mode)); /* not a shorter one */
+    listener_close(&listener);
+    assert_absent(path);
+    ck_assert_int_eq(rmdir(sub), 0);
+    for (size_t size = 108; size < 250; size += 71) {
+        path_of(size);
+        ck_assert_int_eq(open_here(), -ENAMETOOLONG);
+        (void)snprintf(want, sizeof want, "not a usable socket path: %s: %s", path,
+                       strerror(ENAMETOOLONG));
+        ck_assert_str_eq(why, want);
+        ck_assert_int_eq(listener.fd, -1);
+        assert_absent(sub); /* refused before anything is made */
+    }
+    /* a long folder, whose name must not be cut and then made */
+    memset(path, 0, sizeof path);
+    size_t n = (size_t)snprintf(path, sizeof path, "%s/", folder);
+    memset(path + n, 'd', 150);
+    memcpy(path + n + 150, "/s", 3);
+    ck_assert_int_eq(open_here(), -ENAMETOOLONG);
+    path[0] = '\0';
+    ck_assert_int_eq(open_here(), -EINVAL);
+    teardown(); /* the folder is empty */
+}
+END_TEST
+
 /* ---- accepting ---- */
 
 static int accepted[200];
@@ -393,4 +437,4 @@ __attribute__((constructor)) static void open_libuv(void)
 
 UNIT_MAIN("listener", modes_and_masks, groups, closing_is_idempotent, a_stale_socket_is_replaced,
           a_live_one_is_refused, what_is_no_socket_is_left_alone,
-          the_path_is_removed_only_while_it_is_ours, the_folder, accepting)
+          the_path_is_removed_only_while_it_is_ours, the_folder, lengths_of_the_path, accepting)
