@@ -83,20 +83,15 @@ static int set_group(const char *path, const char *group, char why[LISTENER_WHY_
     return 0;
 }
 
-static int bind_path(struct listener *l, const char *path, mode_t mode, const char *group,
-                     char why[LISTENER_WHY_SIZE])
+static int bind_path(struct listener *l, const char *path, const struct sockaddr_un *address,
+                     mode_t mode, const char *group, char why[LISTENER_WHY_SIZE])
 {
-    struct sockaddr_un address;
     struct stat st;
-    int r = fd_socket_address(path, &address);
-
-    if (r < 0)
-        return complain(why, -r, "not a usable socket path:", path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return complain(why, errno, "cannot make a socket for", path);
     mode_t before = umask(0177); /* nobody gets in between bind and chmod */
-    r = bind(fd, (struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
+    int r = bind(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? -errno : 0;
     umask(before);
     if (r < 0) {
         (void)fd_close(fd);
@@ -121,16 +116,21 @@ static int bind_path(struct listener *l, const char *path, mode_t mode, const ch
 int listener_open(struct listener *l, const char *path, mode_t mode, const char *group,
                   char why[LISTENER_WHY_SIZE])
 {
+    struct sockaddr_un address;
+
     *l = (struct listener){.fd = -1, .spare = -1};
+    int r = fd_socket_address(path, &address); /* before a folder is made, under a name cut to fit */
+    if (r < 0)
+        return complain(why, -r, "not a usable socket path:", path);
     int folder = open_folder(path, why);
     if (folder < 0)
         return folder;
     /* Two routers that start at once: one at a time looks and binds. */
-    int r = flock(folder, LOCK_EX) < 0 ? complain(why, errno, "cannot lock the folder of", path) : 0;
+    r = flock(folder, LOCK_EX) < 0 ? complain(why, errno, "cannot lock the folder of", path) : 0;
     if (r == 0)
         r = clear_path(path, why);
     if (r == 0)
-        r = bind_path(l, path, mode, group, why);
+        r = bind_path(l, path, &address, mode, group, why);
     (void)fd_close(folder);
     if (r == 0) {
         l->path = strdup(path);
