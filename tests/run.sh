@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: PostgreSQL
 # Installs what is missing, builds with AddressSanitizer and UndefinedBehaviorSanitizer, and tests:
 #
-#   tests/run.sh                            everything
+#   tests/run.sh                            everything but valgrind
 #   tests/run.sh unit                       what `meson test` runs: units, headers, symbols, layers
 #   tests/run.sh integration [ARGUMENT...]  against a real server; arguments go to pytest
 #                                           (-k rollback, tests/integration/test_filters.py, -n 0)
+#   tests/run.sh valgrind                   the unit tests under valgrind, without sanitizers
+#   tests/run.sh ci                         everything
 #
 # The last line is `N passed, N failed, N skipped`; exit 1 when something failed. The folder of the server's
 # programs can be given as WALBUS_TEST_PG_15.
@@ -33,13 +35,81 @@ build()
     fi
 }
 
+# What stands in these: files for tests/summary.py, logs to name at the end.
+results=()
+logs=()
+
+# Whatever the tests need beside what builds them; at once, so that there is one command to be told.
+further_packages()
+{
+    local what=$1
+    if [ "$what" = valgrind ] || [ "$what" = ci ]; then
+        printf '%s\n' "${packages_valgrind[@]}"
+    fi
+    if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
+        server_packages 15
+    fi
+    if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
+        printf '%s\n' "${packages_pgbouncer[@]}"
+    fi
+}
+
+test_valgrind()
+{
+    local file=testlog-valgrind
+    echo "Unit tests under valgrind"
+    rm -f "$plain/meson-logs/$file.json"
+    CK_FORK=no meson test -C "$plain" --no-rebuild --suite unit --timeout-multiplier 10 --logbase "$file" \
+        --wrap 'valgrind -q --leak-check=full --error-exitcode=9' --print-errorlogs >"$plain/valgrind.log" 2>&1 || true
+    results+=("$plain/meson-logs/$file.json")
+    logs+=("$plain/valgrind.log")
+}
+
+test_units()
+{
+    echo "Unit, header, symbol and layer tests"
+    rm -f "$asan/meson-logs/testlog.json"
+    meson test -C "$asan" --no-rebuild --print-errorlogs >"$asan/unit.log" 2>&1 || true
+    results+=("$asan/meson-logs/testlog.json")
+    logs+=("$asan/unit.log")
+}
+
+# test_integration LOG PYTEST-ARGUMENT...
+test_integration()
+{
+    local log=$1 targets=(tests/integration) argument
+    shift
+    if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
+        install_server "$log" 15
+        export WALBUS_TEST_PG_15=$pg_bindir
+    fi
+    if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
+        unpack_packages "$log" "$(unpacked_folder)/pgbouncer" usr/sbin/pgbouncer pgbouncer
+        WALBUS_TEST_PGBOUNCER=$(unpacked_folder)/pgbouncer/usr/sbin/pgbouncer
+        export WALBUS_TEST_PGBOUNCER
+    fi
+    export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain
+    echo "Integration tests on $("$WALBUS_TEST_PG_15/postgres" --version)"
+    for argument in "$@"; do
+        # A file, or a test in it, was named.
+        if [ -e "${argument%%::*}" ]; then
+            targets=()
+        fi
+    done
+    rm -f "$asan/pytest.xml"
+    /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist loadfile \
+        --junitxml="$asan/pytest.xml" "$@" "${targets[@]}" >"$asan/integration.log" 2>&1 || true
+    results+=("$asan/pytest.xml")
+    logs+=("$asan/integration.log")
+}
+
 main()
 {
-    local what=${1:-all} results=() logs=() status=0 log=$asan/install.log pytest_targets argument extra
+    local what=${1:-all} status=0 log=$asan/install.log extra
     case $what in
-    all | unit | integration) ;;
+    all | unit | integration | valgrind | ci) ;;
     *)
-        sed -n '3,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+        sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
         exit 2
         ;;
     esac
@@ -48,51 +118,25 @@ main()
 
     mkdir -p "$asan"
     : >"$log"
-    mapfile -t extra < <(
-        if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
-            server_packages 15
-        fi
-        if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
-            printf '%s\n' "${packages_pgbouncer[@]}"
-        fi
-    )
+    mapfile -t extra < <(further_packages "$what")
     install_packages "$log" "${packages_build[@]}" "${packages_test[@]}" "${extra[@]}"
-    build "$asan" -Dtests=enabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
-    export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
-
-    if [ "$what" != integration ]; then
-        echo "Unit, header, symbol and layer tests"
-        rm -f "$asan/meson-logs/testlog.json"
-        meson test -C "$asan" --no-rebuild --print-errorlogs >"$asan/unit.log" 2>&1 || true
-        results+=("$asan/meson-logs/testlog.json")
-        logs+=("$asan/unit.log")
+    if [ "$what" != valgrind ]; then
+        build "$asan" -Dtests=enabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
     fi
     if [ "$what" != unit ]; then
-        build "$plain" -Dtests=disabled
-        if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
-            install_server "$log" 15
-            export WALBUS_TEST_PG_15=$pg_bindir
-        fi
-        if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
-            unpack_packages "$log" "$(unpacked_folder)/pgbouncer" usr/sbin/pgbouncer pgbouncer
-            WALBUS_TEST_PGBOUNCER=$(unpacked_folder)/pgbouncer/usr/sbin/pgbouncer
-            export WALBUS_TEST_PGBOUNCER
-        fi
-        export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain
-        echo "Integration tests on $("$WALBUS_TEST_PG_15/postgres" --version)"
-        pytest_targets=(tests/integration)
-        for argument in "$@"; do
-            # A file, or a test in it, was named.
-            if [ -e "${argument%%::*}" ]; then
-                pytest_targets=()
-            fi
-        done
-        rm -f "$asan/pytest.xml"
-        /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist loadfile \
-            --junitxml="$asan/pytest.xml" "$@" "${pytest_targets[@]}" >"$asan/integration.log" 2>&1 || true
-        results+=("$asan/pytest.xml")
-        logs+=("$asan/integration.log")
+        build "$plain" -Dtests=enabled # memory figures and valgrind bear no sanitizers
     fi
+    export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
+
+    case $what in
+    all | unit | ci) test_units ;;
+    esac
+    case $what in
+    valgrind | ci) test_valgrind ;;
+    esac
+    case $what in
+    all | integration | ci) test_integration "$log" "$@" ;;
+    esac
 
     /usr/bin/python3 -B "$root/tests/summary.py" "${results[@]}" >"$asan/summary.log" || status=1
     head -n -1 "$asan/summary.log"
