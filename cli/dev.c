@@ -322,14 +322,14 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
 const struct cli_command cli_command_dev = {
     .name = "dev",
     .usage = "[OPTION…] [-- COMMAND [ARGUMENT…]]",
-    .sentence = "Runs a throw-away PostgreSQL and a router.",
+    .sentence = "Run a throw-away PostgreSQL and a router.",
     .details =
         "Prints WALBUS_DSN='…' and WALBUS_SOCKET='…', then `ready`, and runs until SIGINT. With\n"
         "COMMAND it runs that with both exported, prints nothing itself, and exits with its "
         "status.\n"
         "The server listens on a socket in a folder of its own, not on TCP; as root it runs as "
         "the\n"
-        "user postgres, else nobody. All is gone at the end, also when the parent ends.\n"
+        "user postgres, else nobody. Without --keep all is gone at the end, also when the parent ends.\n"
         "\n"
         "Examples:\n"
         "  walbus dev\n"

@@ -46,7 +46,7 @@ static const struct cli_option tail_cli_options[] = {
     {"starts-with", "PREFIX", "Also follow prefixes that begin with this. May be repeated."},
     {"exclude", "PATTERN", "Leave out prefixes that match this. May be repeated."},
     {"count", "N", "Acknowledge and exit 0 after N messages."},
-    {"timeout", "SECONDS", "Exit 1 when this passes before --count is reached."},
+    {"timeout", "SECONDS", "Exit 1 when this passes, unless --count is reached before."},
     {"output", "FORMAT", "text (default), json, cloudevents or raw."},
     {NULL, NULL, NULL},
 };

@@ -177,23 +177,29 @@ static void source_refuse_history(struct source *s, const char *id, const char *
     source_give_up(s, PRECONDITION_DECIDE);
 }
 
-/* What this router knows from before, against what stands there now. True: it fits. */
-static bool source_knows_slot(struct source *s)
+/* What this router knows from before, against what stands there now. True: it fits. The server comes
+ * before its slot: another server usually has none. */
+static bool source_knows_server(struct source *s)
 {
-    const struct server_facts *f = &s->facts;
-
-    if (s->system_identifier && f->system_identifier != s->system_identifier) {
+    if (s->system_identifier && s->facts.system_identifier != s->system_identifier) {
         source_refuse_history(s, "other-system",
                               "The server is another one than before: its system identifier differs.");
         return false;
     }
+    s->system_identifier = s->facts.system_identifier;
+    return true;
+}
+
+static bool source_knows_slot(struct source *s)
+{
+    const struct server_facts *f = &s->facts;
+
     if (s->told && f->slot_confirmed_flush_lsn > s->told) {
         source_refuse_history(
             s, "slot-moved",
             "The slot was moved or made anew: it stands beyond all that was acknowledged.");
         return false;
     }
-    s->system_identifier = f->system_identifier;
     s->told = MAX(s->told, f->slot_confirmed_flush_lsn);
     return true;
 }
@@ -209,6 +215,8 @@ static void take_facts(struct source *s, const PGresult *result)
         return;
     }
     s->has_facts = true;
+    if (!source_knows_server(s))
+        return;
     size_t n = precondition_check(&s->facts, s->slot, s->publication, PRECONDITION_FOR_ROUTER, findings);
     if (n) {
         source_findings(s, findings, n);

@@ -38,7 +38,7 @@
  * publishing works behind a transaction pooler. All parameters are sent in
  * binary. The server must be PostgreSQL 14 or newer and have wal_level =
  * logical: with a lower one publishing succeeds and nobody will ever see the
- * event (`walbus doctor` tells). The role needs EXECUTE on
+ * event (`walbus setup` tells). The role needs EXECUTE on
  * pg_logical_emit_message, which every role has unless it was revoked.
  *
  * A prefix is the routing key. It may be published when it has 1 to max_prefix
@@ -233,9 +233,12 @@ struct walbus_receipt {
  *
  * WALBUS_OK                  done; the event is delivered when the transaction commits
  * WALBUS_BAD_ARGUMENT        publisher, conn, event or its prefix is NULL; the event's size is too
- * small; an unknown flag, or two that exclude each other WALBUS_NO_MEMORY WALBUS_NOT_CONNECTED conn
- * is not open WALBUS_BUSY                a command is in progress on conn, or its results are not
- * read to the end WALBUS_PIPELINE            conn is in pipeline mode: use walbus_publish_send()
+ *                            small; an unknown flag, or two that exclude each other
+ * WALBUS_NO_MEMORY           memory ran out
+ * WALBUS_NOT_CONNECTED       conn is not open
+ * WALBUS_BUSY                a command is in progress on conn, or its results are not read to the
+ *                            end
+ * WALBUS_PIPELINE            conn is in pipeline mode: use walbus_publish_send()
  * WALBUS_FAILED_TRANSACTION  an earlier statement of the transaction failed
  * WALBUS_NO_TRANSACTION      only with WALBUS_REQUIRE_TRANSACTION
  * WALBUS_BAD_PREFIX          against the rules at the top

@@ -3,7 +3,8 @@
 #define WALBUS_CODEC_CONTROL_H
 
 /*
- * The control frames' bodies: CBOR maps with text keys (docs/protocol.md).
+ * The control frames' bodies: CBOR maps with text keys. This comment and
+ * frame.h are their specification.
  * Unknown keys are ignored; a known key of another type, a known key twice, or a
  * missing required key is an error that names it, as is a key that is not text.
  * Positions are byte strings of POSITION_SIZE. Keys below are the keys on the

@@ -3,8 +3,7 @@
 #define WALBUS_CODEC_FRAME_H
 
 /*
- * The frames of the subscriber protocol (docs/protocol.md), as both ends and
- * the journal see them.
+ * The frames of the subscriber protocol, as both ends see them.
  *
  *   u32 body length | u8 type | u8 flags | u16 zero | body
  *

@@ -314,14 +314,15 @@ static const struct row rows[] = {
      "over a connection with replication=database: "
      "ALTER_REPLICATION_SLOT {slot|identifier} (TWO_PHASE false);"},
     {"publication", PRECONDITION_REFUSE, ROUTER, publication_missing,
-     "There is no publication \"{publication}\" in the database \"{database}\".", SETUP_COMMAND},
+     "There is no publication \"{publication}\" in the database \"{database}\".",
+     SETUP_COMMAND "; where rows were changed without it the slot cannot go on (before PostgreSQL "
+                   "18): then " DROP_SLOT " and again " SETUP_COMMAND},
     {"slot-missing", PRECONDITION_DECIDE, ROUTER, slot_missing,
      "There is no replication slot \"{slot}\".",
-     SETUP_COMMAND
-     "; if the router has read a slot of this name before, then walbusd --accept-gap"},
+     SETUP_COMMAND "; what was published meanwhile is lost to subscribers"},
     {"slot-invalidated", PRECONDITION_DECIDE, ROUTER | SETUP, slot_invalidated,
      "The server has invalidated the slot \"{slot}\"{reason}: what it still held is lost.",
-     DROP_SLOT " then " SETUP_COMMAND "; then walbusd --accept-gap"},
+     DROP_SLOT " then " SETUP_COMMAND "; what the slot had not delivered is lost to subscribers"},
     {"slot-in-use", PRECONDITION_WAIT, ROUTER, slot_in_use,
      "The slot \"{slot}\" is in use by the server process {pid}.",
      "stop the program that reads it; or: SELECT pg_catalog.pg_terminate_backend({pid});"},

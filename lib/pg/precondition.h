@@ -5,7 +5,7 @@
 /*
  * What must be true of a server before its slot is read, each with the command
  * that mends it: written once, as a table, for walbusd, `walbus setup`,
- * `walbus teardown` and `walbus doctor`.
+ * and `walbus teardown`.
  *
  * One query brings all facts in one row; the table is evaluated over them. So
  * the synchronous command and the router's loop share everything but the way in

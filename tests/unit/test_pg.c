@@ -377,8 +377,8 @@ static const struct {
     {"two-phase", PRECONDITION_REFUSE, ROUTER | SETUP, "two_phase", "walbus setup --slot"},
     {"publication", PRECONDITION_REFUSE, ROUTER, "no publication \"my pub\"",
      "walbus setup --slot 'my'\\''slot' --publication 'my pub'"},
-    {"slot-missing", PRECONDITION_DECIDE, ROUTER, "no replication slot", "--accept-gap"},
-    {"slot-invalidated", PRECONDITION_DECIDE, ROUTER | SETUP, "invalidated", "--accept-gap"},
+    {"slot-missing", PRECONDITION_DECIDE, ROUTER, "no replication slot", "walbus setup"},
+    {"slot-invalidated", PRECONDITION_DECIDE, ROUTER | SETUP, "invalidated", "walbus setup"},
     {"slot-in-use", PRECONDITION_WAIT, ROUTER, "process 4711", "pg_terminate_backend(4711)"},
 };
 
