@@ -113,7 +113,7 @@ END_TEST
 
 START_TEST(growing_keeps_the_prefixes)
 {
-    enum { MESSAGES = 5000 };
+    enum { MESSAGES = 3000 };
     struct batch *b = new_batch();
     char prefix[16];
 

@@ -1073,6 +1073,10 @@ START_TEST(whole_batches)
     ck_assert(!session_send_batch(session, batch));
     deliver(batch, 0);
     assert_message(0x200, 0);
+    batch = new_batch(); /* exactly its first */
+    add_message(batch, 0x200, 0, 1);
+    batch_seal(batch);
+    ck_assert(!send_batch(batch));
     assert_silent();
     teardown();
     /* one that resumes must have its BEGIN flagged */
