@@ -61,7 +61,7 @@ enum pgoutput_type {
 struct pgoutput {
     enum pgoutput_type type;
     bool streamed; /* stood inside a stream block; then xid is the top-level transaction's */
-    uint32_t xid;  /* B, S, c, A, b P K r p; and inside a stream block M O R Y I U D T */
+    uint32_t xid;  /* B, S, c, A, b P K r p; and inside a stream block M R Y I U D T */
     union {
         struct {
             uint64_t commit_lsn; /* start of the commit record */

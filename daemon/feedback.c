@@ -5,14 +5,18 @@
 #include "base/clock.h"
 #include "base/macros.h"
 
-void feedback_connected(struct feedback *f, int64_t wal_sender_timeout_ms, uint64_t now)
+void feedback_set_timeout(struct feedback *f, int64_t wal_sender_timeout_ms)
 {
-    uint64_t interval = FEEDBACK_IDLE_NS;
-
+    f->interval = FEEDBACK_IDLE_NS;
     /* A third of the time-out: a report may be late by that much again and still count. */
     if (wal_sender_timeout_ms > 0)
-        interval = MIN(interval, (uint64_t)wal_sender_timeout_ms * 1000000 / 3);
-    *f = (struct feedback){.interval = interval, .reported_at = now};
+        f->interval = MIN(f->interval, (uint64_t)wal_sender_timeout_ms * 1000000 / 3);
+}
+
+void feedback_connected(struct feedback *f, int64_t wal_sender_timeout_ms, uint64_t now)
+{
+    *f = (struct feedback){.reported_at = now};
+    feedback_set_timeout(f, wal_sender_timeout_ms);
 }
 
 void feedback_advance(struct feedback *f, uint64_t lsn)

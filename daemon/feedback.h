@@ -42,6 +42,9 @@ struct feedback {
 /** For a new connection. `wal_sender_timeout_ms` 0: the server has none. */
 void feedback_connected(struct feedback *f, int64_t wal_sender_timeout_ms, uint64_t now);
 
+/** The server's time-out changed. */
+void feedback_set_timeout(struct feedback *f, int64_t wal_sender_timeout_ms);
+
 /** Everything up to `lsn`, told on this connection, is safe. Never falls. */
 void feedback_advance(struct feedback *f, uint64_t lsn);
 

@@ -49,6 +49,8 @@ static void heartbeat_drop(struct heartbeat *h, const char *what)
     bool told_to_go = strcmp(h->link.sqlstate, "57P01") == 0;
 
     h->ready = false;
+    if (h->busy == HEARTBEAT_EMITTING)
+        h->in_flight = false; /* it may have been committed or not */
     h->busy = HEARTBEAT_IDLE;
     pglink_close(&h->link);
     if (!told_to_go)
@@ -61,8 +63,16 @@ static void heartbeat_drop(struct heartbeat *h, const char *what)
     }
 }
 
+static const char *const doing[] = {
+    [HEARTBEAT_IDLE] = "idle",
+    [HEARTBEAT_SETTING] = "settings",
+    [HEARTBEAT_EMITTING] = "emit",
+    [HEARTBEAT_LOOKING] = "look-up",
+};
+
 static void send_query(struct heartbeat *h, int sent, const char *what)
 {
+    h->busy_since = clock_monotonic_ns();
     if (!sent) {
         pglink_note_error(&h->link, NULL);
         heartbeat_drop(h, what);
@@ -82,6 +92,7 @@ static void emit(struct heartbeat *h, uint64_t now)
     bytes_put_u64(content + sizeof h->instance, ++h->number);
     h->busy = HEARTBEAT_EMITTING;
     h->emit_now = false;
+    h->in_flight = true;
     h->last_emit = now;
     send_query(h, PQsendQueryParams(h->link.conn, EMIT_SQL, 1, types, values, lengths, formats, 1),
                "emit");
@@ -92,7 +103,6 @@ static void look_up(struct heartbeat *h, uint64_t now)
     struct buf sql = BUF_INIT;
 
     h->busy = HEARTBEAT_LOOKING;
-    h->lookup_now = false;
     h->last_lookup = now;
     if (precondition_query(h->link.conn, h->slot, h->publication, &sql) < 0)
         h->busy = HEARTBEAT_IDLE;
@@ -109,9 +119,16 @@ static void heartbeat_work(struct heartbeat *h)
 
     if (!h->running || !h->ready || h->busy != HEARTBEAT_IDLE)
         return;
-    if (h->emit_now || now - quiet_since >= h->interval_ns)
+    if (h->in_flight && !h->missing &&
+        now - h->last_emit >= HEARTBEAT_MISSING_INTERVALS * h->interval_ns) {
+        h->missing = true;
+        log_line(h->log, LOG_WARNING, "heartbeat.missing",
+                 "A heartbeat was committed and does not come back through the slot.",
+                 LOG_STR("slot", h->slot), LOG_U64("seconds", (now - h->last_emit) / 1000000000));
+    }
+    if (h->emit_now || (!h->in_flight && now - quiet_since >= h->interval_ns))
         emit(h, now);
-    else if (h->lookup_now || now - h->last_lookup >= HEARTBEAT_LOOKUP_MS * UINT64_C(1000000))
+    else if (now - h->last_lookup >= HEARTBEAT_LOOKUP_MS * UINT64_C(1000000))
         look_up(h, now);
 }
 
@@ -128,6 +145,14 @@ static void heartbeat_on_timer(uv_timer_t *timer)
         const struct connect_options options = {
             .dsn = h->dsn, .application_name = "walbusd heartbeat", .client_encoding = "SQL_ASCII"};
         pglink_connect(&h->link, &options);
+        return;
+    }
+    if (h->busy != HEARTBEAT_IDLE &&
+        clock_monotonic_ns() - h->busy_since >= HEARTBEAT_QUERY_MS * UINT64_C(1000000)) {
+        buf_clear(&h->link.error);
+        buf_append_str(&h->link.error, "the server does not answer");
+        h->link.sqlstate[0] = 0;
+        heartbeat_drop(h, doing[h->busy]);
         return;
     }
     heartbeat_work(h);
@@ -177,8 +202,6 @@ static int take_result(struct heartbeat *h, PGresult *result)
 static void on_readable(void *owner)
 {
     struct heartbeat *h = owner;
-    static const char *const doing[] = {"idle", "settings", "emit", "look-up"};
-
     if (!PQconsumeInput(h->link.conn)) {
         /* a FATAL notice may have told why already; the broken socket says less */
         if (!h->link.sqlstate[0])
@@ -240,7 +263,7 @@ void heartbeat_start(struct heartbeat *h)
 {
     h->running = true;
     h->emit_now = true;
-    h->lookup_now = false; /* the checks at connect have just looked */
+    h->in_flight = false;
     h->last_lookup = clock_monotonic_ns();
     h->stopping_told = false;
     h->last_try = 0;
@@ -273,8 +296,14 @@ void heartbeat_received(struct heartbeat *h, struct bytes content, uint64_t now)
     if (content.size != CONTENT_SIZE ||
         memcmp(content.data, h->instance, sizeof h->instance) != 0)
         return;
-    h->received = bytes_get_u64(content.data + sizeof h->instance);
     h->received_at = now;
+    if (bytes_get_u64(content.data + sizeof h->instance) != h->number)
+        return; /* one of before a reconnect, which came again */
+    h->in_flight = false;
+    if (h->missing) {
+        h->missing = false;
+        log_line(h->log, LOG_INFO, "heartbeat.back", "Heartbeats come back again.");
+    }
 }
 
 int64_t heartbeat_age_ms(const struct heartbeat *h, uint64_t now)

@@ -29,6 +29,10 @@
 
 /** Between look-ups of publication and slot. */
 #define HEARTBEAT_LOOKUP_MS 10000u
+/** How long a query may take, in ms, before the connection is given up; the server cancels one after 10 s. */
+#define HEARTBEAT_QUERY_MS 15000u
+/** A heartbeat that has not come back after so many intervals is an alarm. */
+#define HEARTBEAT_MISSING_INTERVALS 2u
 /** Between attempts to connect; also the longest time between looks at what is due. */
 #define HEARTBEAT_RETRY_MS 1000u
 
@@ -55,12 +59,14 @@ struct heartbeat {
     uint64_t interval_ns;
     uint64_t last_commit; /* clock_monotonic_ns of the last transactional commit received */
     uint64_t last_emit, last_lookup, last_try;
-    bool emit_now, lookup_now;
+    bool emit_now;
+    bool in_flight;  /* the last one was emitted and has not come back */
+    bool missing;    /* that was logged */
+    uint64_t busy_since;
 
     uint8_t instance[16]; /* random: which router */
     uint64_t number;      /* of the last heartbeat emitted */
     uint64_t received_at; /* clock_monotonic_ns when one of ours came back; 0: never */
-    uint64_t received;    /* its number */
 };
 
 /** 0 or a negative errno. The strings must outlive it. */

@@ -11,6 +11,10 @@
 
 /* 256 ranges in one sendmsg reach the socket's full rate (facts 7). */
 #define GATHER 256
+/* First size of the ring; a power of two. */
+#define ITEMS_START 16
+/* So many written bytes of control frames may stand before those that wait. */
+#define CONTROL_COMPACT 65536
 
 static struct outbox_item *outbox_at(const struct outbox *o, size_t i)
 {
@@ -25,7 +29,7 @@ static size_t item_size(const struct outbox_item *item)
 static int outbox_push(struct outbox *o, struct outbox_item item)
 {
     if (o->n == o->cap) {
-        size_t cap = o->cap ? o->cap * 2 : 16;
+        size_t cap = o->cap ? o->cap * 2 : ITEMS_START;
         struct outbox_item *items = malloc(cap * sizeof *items);
 
         if (!items)
@@ -101,6 +105,11 @@ struct buf *outbox_control(struct outbox *o)
     return &o->control;
 }
 
+size_t outbox_waiting_control(const struct outbox *o)
+{
+    return o->control.size - o->control_done;
+}
+
 bool outbox_is_empty(const struct outbox *o)
 {
     return o->n == 0 && o->control.size == 0;
@@ -161,6 +170,16 @@ void outbox_drop(struct outbox *o)
         o->done = 0;
         o->boundary = 0;
     }
+    /* a session that is let go may wait for long to finish its frame: the ring of a full outbox is large */
+    struct outbox_item *items = o->cap > ITEMS_START ? malloc(ITEMS_START * sizeof *items) : NULL;
+    if (!items)
+        return;
+    if (o->n)
+        items[0] = *outbox_at(o, 0);
+    free(o->items);
+    o->items = items;
+    o->head = 0;
+    o->cap = ITEMS_START;
 }
 
 static void outbox_wrote(struct outbox *o, size_t size)
@@ -215,13 +234,31 @@ static ssize_t send_data(struct outbox *o, int fd, size_t limit)
     return sent;
 }
 
+/* A peer that always reads a little, and always asks for more, must not make the buffer grow. One written
+ * byte stays, to tell that a frame is half written. */
+static void control_compact(struct outbox *o)
+{
+    size_t gone = o->control_done - 1;
+
+    if (o->control_done <= CONTROL_COMPACT)
+        return;
+    memmove(o->control.data + 1, o->control.data + o->control_done,
+            o->control.size - o->control_done);
+    o->control.size -= gone;
+    o->control_done = 1;
+}
+
 static int write_control(struct outbox *o, int fd)
 {
     while (o->control_done < o->control.size) {
         ssize_t sent = send(fd, o->control.data + o->control_done,
                             o->control.size - o->control_done, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent < 0)
-            return -errno;
+        if (sent < 0) {
+            int error = errno;
+
+            control_compact(o);
+            return -error;
+        }
         o->written += (uint64_t)sent;
         o->control_done += (size_t)sent;
     }
@@ -232,11 +269,14 @@ static int write_control(struct outbox *o, int fd)
 
 int outbox_write(struct outbox *o, int fd)
 {
+    uint64_t limit = o->written + OUTBOX_TURN_MAX;
     int r = 0;
 
     while (!outbox_is_empty(o)) {
         ssize_t sent = 0;
 
+        if (o->written >= limit)
+            return 1;
         if (o->control.size) {
             /* a control frame that is itself half written goes on; else a begun data frame is first finished */
             size_t end = o->control_done == 0 && o->n ? frame_end(o) : o->done;

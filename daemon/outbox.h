@@ -26,7 +26,7 @@
 /** An outbox is full above this many bytes of batches behind the one that is being sent… */
 #define OUTBOX_BYTES_MAX (16u << 20)
 /** … or ranges, or when a content over BATCH_LARGE waits behind it; and has room again at half of both. */
-#define OUTBOX_ITEMS_MAX 65536u
+#define OUTBOX_ITEMS_MAX 16384u
 /** Most bytes of control frames: what a client asks for it must also read. */
 #define OUTBOX_CONTROL_MAX (4u << 20)
 
@@ -63,6 +63,9 @@ int outbox_add_begin(struct outbox *o, struct batch *batch,
 /** Where control frames are appended. */
 struct buf *outbox_control(struct outbox *o);
 
+/** Bytes of control frames that are not yet written. */
+size_t outbox_waiting_control(const struct outbox *o);
+
 /** Drops every data frame that has not been begun. */
 void outbox_drop(struct outbox *o);
 
@@ -70,7 +73,10 @@ bool outbox_is_empty(const struct outbox *o);
 /** Whether it is full, or, with `half`, has not yet room again. */
 bool outbox_is_full(const struct outbox *o, bool half);
 
-/** Writes what the socket takes. 0: nothing is left; 1: the socket is full; a negative errno: it is broken. */
+/** Most bytes written in one call, so that a peer that reads as fast as we write does not keep the loop. */
+#define OUTBOX_TURN_MAX (4u << 20)
+
+/** Writes what the socket takes, up to OUTBOX_TURN_MAX. 0: nothing is left; 1: something is, wait until it is writable; a negative errno: it is broken. */
 int outbox_write(struct outbox *o, int fd) MUST_CHECK;
 
 #endif

@@ -36,6 +36,10 @@ void pglink_note_error(struct pglink *l, const PGresult *result)
 
     buf_clear(&l->error);
     pg_put_error(&l->error, l->conn, result);
+    /* a refused connection's words are verbose for the sake of the SQLSTATE: less the place in the source */
+    const char *place = strstr(buf_str(&l->error), "; LOCATION:");
+    if (place)
+        l->error.size = (size_t)(place - (const char *)l->error.data);
     if (*state)
         snprintf(l->sqlstate, sizeof l->sqlstate, "%s", state);
     else
@@ -144,7 +148,8 @@ static void pglink_on_poll(uv_poll_t *poll, int status, int events)
         return;
     }
     /* an error, of the poll itself or in writing, shows when libpq reads */
-    if (status < 0 || (events & UV_READABLE) || (l->writing && pglink_flush(l) < 0))
+    bool broken = status < 0 || ((events & UV_WRITABLE) && l->writing && pglink_flush(l) < 0);
+    if (broken || (events & UV_READABLE))
         l->ops->readable(l->owner);
 }
 
@@ -183,7 +188,7 @@ void pglink_connect(struct pglink *l, const struct connect_options *options)
     l->timer = malloc(sizeof *l->timer);
     l->conn = PQconnectStartParams(params.keywords, params.values, 1);
     if (!l->timer || !l->conn)
-        abort(); /* a few bytes at start-up that are not there: nothing could be reported either */
+        abort(); /* not even a few hundred bytes are left: nothing could be reported either */
     PQsetErrorVerbosity(l->conn, PQERRORS_VERBOSE); /* so that a refusal's text has its SQLSTATE */
     (void)PQsetNoticeReceiver(l->conn, pglink_on_notice, l);
     snprintf(l->user, sizeof l->user, "%s", PQuser(l->conn) ? PQuser(l->conn) : "");

@@ -8,40 +8,51 @@
  * wishes are at odds: a subscriber that reads as fast as it can must get a
  * backlog of any size, and one that does not read must delay nobody.
  *
- * So the pace decides. When an outbox is full, reading from the server waits, as
- * long as each session with a full outbox takes at least ROUTER_PRESSURE_BYTES
- * every ROUTER_PRESSURE_MS (some 4 MB a second). One that does not is told
- * "too-slow" and let go, so a stopped one costs the others a quarter of a second,
- * once. Reading goes on when all outboxes are half empty again.
+ * So the pace decides. When an outbox is full, or all together hold more than
+ * ROUTER_BYTES_MAX, reading from the server waits, as long as those who hold it
+ * up take at least ROUTER_PRESSURE_BYTES every ROUTER_PRESSURE_MS (some 4 MB a
+ * second). One that does not is told "too-slow" and let go, so a stopped one
+ * costs the others a quarter of a second, once. Reading goes on when all
+ * outboxes, and all together, are half empty again.
  *
- * All outboxes together have a limit as well; when it is passed, the session
- * that holds most is judged like one with a full outbox.
+ * Who holds it up: each session with a full outbox, and while the total is
+ * passed each one that holds more than what it should have taken meanwhile, or
+ * else the one that holds most. A session that was let go may take
+ * SESSION_LEAVE_MS to read its last frame, but not while the total is passed.
  */
 #include "router.h"
 
-static bool is_over(const struct session *s, bool half)
+static size_t holds(const struct session *s)
+{
+    return s->state == SESSION_ACTIVE || s->state == SESSION_LEAVING
+               ? s->outbox.charge + s->outbox.large
+               : 0;
+}
+
+static bool is_full(const struct session *s, bool half)
 {
     return s->state == SESSION_ACTIVE && outbox_is_full(&s->outbox, half);
 }
 
-/* The one that holds most behind what it is sending, or NULL. */
-static struct session *holds_most(const struct router *r)
+/* Of what somebody still has to send, a single message, however large, is not yet too much. */
+static bool is_total_passed(const struct router *r, bool half)
 {
-    struct session *most = NULL;
+    size_t total = r->pool.live_bytes + r->pool.large_bytes;
 
-    for (struct session *s = r->sessions; s; s = s->next)
-        if (s->state == SESSION_ACTIVE && s->outbox.n > 1 &&
-            (!most || s->outbox.charge > most->outbox.charge))
-            most = s;
-    return most;
+    if (r->pool.live <= 1 || total <= ROUTER_BYTES_MAX / (half ? 2 : 1))
+        return false;
+    for (const struct session *s = r->sessions; s; s = s->next)
+        if (holds(s))
+            return true;
+    return false;
 }
 
 static bool is_pressed(const struct router *r, bool half)
 {
     for (const struct session *s = r->sessions; s; s = s->next)
-        if (is_over(s, half))
+        if (is_full(s, half))
             return true;
-    return r->pool.live_bytes > ROUTER_BYTES_MAX / (half ? 2 : 1) && holds_most(r);
+    return is_total_passed(r, half);
 }
 
 static bool keeps_pace(const struct session *s)
@@ -51,9 +62,34 @@ static bool keeps_pace(const struct session *s)
 
 static void let_go(struct router *r, struct session *s)
 {
+    if (s->state == SESSION_LEAVING) {
+        session_close(s, "did not read its last frame while memory was short");
+        return;
+    }
     r->too_slow++;
     session_error(s, CONTROL_ERROR_TOO_SLOW,
                   "messages came faster than this subscriber reads them", true);
+}
+
+/* While the total is passed: those who hold much and do not read. */
+static void relieve(struct router *r)
+{
+    struct session *most = NULL;
+    bool some = false;
+
+    for (struct session *s = r->sessions, *next; s; s = next) {
+        next = s->next;
+        if (keeps_pace(s) || holds(s) == 0)
+            continue;
+        if (!most || holds(s) > holds(most))
+            most = s;
+        if (holds(s) > ROUTER_PRESSURE_BYTES) {
+            let_go(r, s);
+            some = true;
+        }
+    }
+    if (most && !some)
+        let_go(r, most);
 }
 
 static void remember(struct router *r)
@@ -67,11 +103,10 @@ static void on_pressure(uv_timer_t *timer)
     struct router *r = timer->data;
 
     for (struct session *s = r->sessions; s; s = s->next)
-        if (is_over(s, true) && !keeps_pace(s))
+        if (is_full(s, true) && !keeps_pace(s))
             let_go(r, s);
-    struct session *most = r->pool.live_bytes > ROUTER_BYTES_MAX / 2 ? holds_most(r) : NULL;
-    if (most && !keeps_pace(most))
-        let_go(r, most);
+    if (is_total_passed(r, true))
+        relieve(r);
     remember(r);
     router_flush(r);
     router_check_pressure(r);

@@ -48,6 +48,20 @@ static void inside_remove(struct router *r, const struct session *s)
             r->inside[i--] = r->inside[--r->n_inside];
 }
 
+/* One that resumes waits for its own transaction: others that come again before it are not the one. */
+static void send_commits(struct router *r, struct batch *batch, const struct batch_entry *entry,
+                         const struct batch_entry *begin)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < r->n_inside; i++) {
+        session_send_commit(r->inside[i], batch, entry, begin);
+        if (r->inside[i]->resume)
+            r->inside[kept++] = r->inside[i];
+    }
+    r->n_inside = kept;
+}
+
 /* For the sessions that could not take the batch whole; the others ignore what they were told. */
 static void route_entries(struct router *r, struct batch *batch)
 {
@@ -76,9 +90,7 @@ static void route_entries(struct router *r, struct batch *batch)
             }
             break;
         case FRAME_COMMIT:
-            for (size_t j = 0; j < r->n_inside; j++)
-                session_send_commit(r->inside[j], batch, entry, begin);
-            r->n_inside = 0;
+            send_commits(r, batch, entry, begin);
             begin = NULL;
             break;
         default:
@@ -121,9 +133,7 @@ static void on_interrupted(void *owner)
     struct router *r = owner;
 
     for (struct session *s = r->sessions; s; s = s->next)
-        if (s->inside || s->resume)
-            session_error(s, CONTROL_ERROR_INTERRUPTED,
-                          "the server never finished the transaction that was being sent", true);
+        session_interrupt(s);
     r->n_inside = 0;
     router_flush(r);
 }
@@ -152,6 +162,14 @@ static void start_subscription(struct router *r, struct session *s, struct posit
         inside_add(r, s);
 }
 
+/* How far the server's WAL is known to reach: by the last look-up, and by what came since. */
+static uint64_t wal_known(const struct router *r)
+{
+    uint64_t read = MAX(r->source.told, r->newest.lsn);
+
+    return MAX(r->source.facts.wal_lsn, read);
+}
+
 /* Answers a SUBSCRIBE that can be answered now. */
 static void answer_subscribe(struct router *r, struct session *s)
 {
@@ -171,13 +189,18 @@ static void answer_subscribe(struct router *r, struct session *s)
         return;
     }
     if (r->source.state != SOURCE_STREAMING)
-        return; /* router_changed comes back to it */
+        return; /* on_started comes back to it */
     if (c->start == CONTROL_START_POSITION && position_compare(c->position, r->newest) < 0) {
         char given[POSITION_TEXT_SIZE], newest[POSITION_TEXT_SIZE], text[160];
         snprintf(text, sizeof text,
                  "position %s has passed; this router keeps no journal and can go on from %s only",
                  position_format(c->position, given), position_format(r->newest, newest));
         session_error(s, CONTROL_ERROR_UNSUPPORTED, text, false);
+        return;
+    }
+    if (c->start == CONTROL_START_POSITION &&
+        (c->position.timeline > r->source.timeline || c->position.lsn > wal_known(r))) {
+        session_error(s, CONTROL_ERROR_INVALID, "the position lies beyond the server's WAL", false);
         return;
     }
     start_subscription(r, s, c->start == CONTROL_START_POSITION ? c->position : now);
@@ -202,6 +225,9 @@ static bool request_is(const struct control_request *request, const char *what)
     return request->what.size == strlen(what) && memcmp(request->what.data, what, request->what.size) == 0;
 }
 
+/* What REPLY puts around its result, with room to spare. */
+#define REPLY_FRAME 64u
+
 static void on_request(void *owner, struct session *s, const struct control_request *request)
 {
     struct router *r = owner;
@@ -212,6 +238,9 @@ static void on_request(void *owner, struct session *s, const struct control_requ
         struct control_reply reply = {.id = request->id, .result = buf_bytes(&result)};
         if (result.failed)
             session_close(s, "no memory");
+        else if (result.size > FRAME_CONTROL_MAX - REPLY_FRAME)
+            session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
+                                  "the answer does not fit into a frame");
         else
             session_reply(s, &reply);
     } else {
@@ -361,6 +390,18 @@ static bool router_is_drained(const struct router *r)
     return true;
 }
 
+/* Whether some session has taken bytes since the last look. */
+static bool router_wrote(struct router *r)
+{
+    bool wrote = false;
+
+    for (struct session *s = r->sessions; s; s = s->next) {
+        wrote |= s->outbox.written != s->written_before;
+        s->written_before = s->outbox.written;
+    }
+    return wrote;
+}
+
 #define DRAIN_LOOK_MS 10u
 
 static void on_drain(uv_timer_t *timer)
@@ -368,8 +409,13 @@ static void on_drain(uv_timer_t *timer)
     struct router *r = timer->data;
 
     if (r->phase == ROUTER_DRAINING) {
-        if (!router_is_drained(r) && uv_now(r->loop) < r->phase_ends)
-            return;
+        if (!router_is_drained(r)) {
+            /* to be decided by the operator: nobody waits for the end, so whoever reads gets all there is */
+            if (r->exit_code == ROUTER_EXIT_DECIDE && router_wrote(r))
+                r->phase_ends = uv_now(r->loop) + ROUTER_DRAIN_MS;
+            if (uv_now(r->loop) < r->phase_ends)
+                return;
+        }
         r->phase_ends = uv_now(r->loop) + ROUTER_DRAIN_MS;
         router_leave(r);
     } else if (r->phase == ROUTER_LEAVING && uv_now(r->loop) >= r->phase_ends) {

@@ -27,7 +27,7 @@
 
 /** Most connections at a time; the next one is told so and closed. */
 #define ROUTER_SESSIONS_MAX 1000u
-/** Most bytes of batches alive, all sessions together, large contents aside; room again at half. */
+/** Most bytes of batches alive, all sessions together; room again at half. One message alone may be larger. */
 #define ROUTER_BYTES_MAX (32u << 20)
 /** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
 #define ROUTER_PRESSURE_BYTES (1u << 20)

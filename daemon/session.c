@@ -24,6 +24,14 @@ const char *session_state_name(enum session_state state)
     return state_names[state];
 }
 
+void session_set(struct session *s, enum session_state state)
+{
+    log_line(s->log, LOG_DEBUG, "session.state", "A session changes its state.",
+             LOG_U64("session", s->id), LOG_STR("from", session_state_name(s->state)),
+             LOG_STR("to", session_state_name(state)));
+    s->state = state;
+}
+
 static void session_on_poll(uv_poll_t *poll, int status, int events);
 
 static void session_watch(struct session *s, int events)
@@ -58,7 +66,7 @@ void session_close(struct session *s, const char *reason)
         return;
     log_line(s->log, LOG_DEBUG, "session.closed", "A client's connection was closed.",
              LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_STR("reason", reason));
-    s->state = SESSION_CLOSED;
+    session_set(s, SESSION_CLOSED);
     session_drop_subscribe(s);
     s->ops->closed(s->owner, s);
     outbox_deinit(&s->outbox); /* batches go at once, not when libuv has let go */
@@ -177,7 +185,6 @@ struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct s
     s->id = id;
     s->pid = peer.pid;
     s->uid = peer.uid;
-    s->gid = peer.gid;
     s->fd = fd;
     s->handles = 2;
     s->poll.data = s;
@@ -190,7 +197,7 @@ struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct s
 
 void session_subscribed(struct session *s, const struct control_subscribed *subscribed)
 {
-    s->state = SESSION_ACTIVE;
+    session_set(s, SESSION_ACTIVE);
     s->told = subscribed->position;
     s->acked = subscribed->position;
     s->resume = subscribed->position.index != POSITION_INDEX_NONTRANSACTIONAL &&
@@ -224,13 +231,13 @@ void session_error(struct session *s, const char *code, const char *text, bool f
     s->must_flush = true;
     if (!fatal) {
         if (s->state == SESSION_WAITING) { /* that was the answer to its SUBSCRIBE */
-            s->state = SESSION_READY;
+            session_set(s, SESSION_READY);
             session_drop_subscribe(s);
             uv_timer_again(&s->timer);
         }
         return;
     }
-    s->state = SESSION_LEAVING;
+    session_set(s, SESSION_LEAVING);
     outbox_drop(&s->outbox);
     (void)uv_timer_start(&s->timer, session_on_timer, SESSION_LEAVE_MS, 0);
     session_watch(s, UV_READABLE | UV_WRITABLE);
@@ -305,6 +312,22 @@ static bool is_in_transaction_of(struct position a, struct position b)
     return a.timeline == b.timeline && a.lsn == b.lsn;
 }
 
+/* Something newer comes, so the transaction inside which the session resumed will not be finished: it is told. */
+static bool is_given_up(struct session *s, const struct batch_entry *entry)
+{
+    if (!s->resume || is_in_transaction_of(s->told, entry->position))
+        return false;
+    session_interrupt(s);
+    return true;
+}
+
+void session_interrupt(struct session *s)
+{
+    if (s->inside || s->resume)
+        session_error(s, CONTROL_ERROR_INTERRUPTED,
+                      "the server never finished the transaction that was being sent", true);
+}
+
 bool session_send_message(struct session *s, struct batch *batch, const struct batch_entry *entry,
                           const struct batch_entry *begin)
 {
@@ -312,8 +335,8 @@ bool session_send_message(struct session *s, struct batch *batch, const struct b
 
     if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
         return false;
-    if (s->resume && !is_in_transaction_of(s->told, entry->position))
-        s->resume = false; /* the transaction in which it stood is not the one that goes on */
+    if (is_given_up(s, entry))
+        return false;
     if (entry->position.index != POSITION_INDEX_NONTRANSACTIONAL && !s->inside) {
         if (!send_begin(s, batch, begin))
             return false;
@@ -331,8 +354,7 @@ void session_send_commit(struct session *s, struct batch *batch, const struct ba
 {
     if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
         return;
-    if (!s->inside && !(s->resume && is_in_transaction_of(s->told, entry->position) &&
-                        send_begin(s, batch, begin)))
+    if (is_given_up(s, entry) || (!s->inside && !(s->resume && send_begin(s, batch, begin))))
         return;
     if (s->state == SESSION_ACTIVE &&
         queued(s, outbox_add(&s->outbox, batch, entry->offset, entry->size))) {

@@ -37,7 +37,7 @@ struct session_ops {
     /** A SUBSCRIBE came. The owner answers by session_subscribed or session_error, now or later; until
      *  then the decoded frame stays in s->subscribe. */
     void (*subscribe)(void *owner, struct session *s);
-    /** A REQUEST came; answer by session_reply or session_error before returning. `request` is borrowed. */
+    /** A REQUEST came; answer by session_reply or session_request_error before returning. `request` is borrowed. */
     void (*request)(void *owner, struct session *s, const struct control_request *request);
     /** Something was written from the outbox. */
     void (*wrote)(void *owner);
@@ -70,7 +70,6 @@ struct session {
     uint64_t id;
     pid_t pid; /* of the peer when it connected (SO_PEERCRED) */
     uid_t uid;
-    gid_t gid;
 
     int fd;
     uv_poll_t poll;
@@ -117,6 +116,12 @@ void session_error(struct session *s, const char *code, const char *text, bool f
 void session_stop(struct session *s, struct position position);
 /** The same as session_error, not fatal, as the answer to a request. */
 void session_request_error(struct session *s, uint64_t id, const char *code, const char *text);
+
+/** The one place that changes the state. For session_frames.c. */
+void session_set(struct session *s, enum session_state state);
+
+/** A session that was told a BEGIN, or stands inside a transaction, whose rest will not come: it is let go. */
+void session_interrupt(struct session *s);
 
 /** Closes at once, what is queued is lost. */
 void session_close(struct session *s, const char *reason);

@@ -51,7 +51,7 @@ static void handle_hello(struct session *s, struct bytes body)
         .max_frame = FRAME_CONTROL_MAX,
         .max_filters = FILTERS_MAX,
     };
-    s->state = SESSION_READY;
+    session_set(s, SESSION_READY);
     (void)uv_timer_again(&s->timer); /* from here on the silence allowed is SESSION_READY_MS */
     s->ops->welcome(s->owner, &welcome);
     control_welcome_encode(&welcome, outbox_control(&s->outbox));
@@ -83,7 +83,7 @@ static void handle_subscribe(struct session *s, struct bytes body)
         return;
     }
     s->subscribe_body = copy;
-    s->state = SESSION_WAITING;
+    session_set(s, SESSION_WAITING);
     uv_timer_stop(&s->timer);
     s->ops->subscribe(s->owner, s);
 }
@@ -201,7 +201,7 @@ void session_handle_input(struct session *s)
             break;
         handle_frame(s, h, (struct bytes){s->in + at + FRAME_HEADER_SIZE, h.size});
         at += FRAME_HEADER_SIZE + h.size;
-        if (s->outbox.control.size > OUTBOX_CONTROL_MAX) /* whatever the answer was: ACKED too */
+        if (outbox_waiting_control(&s->outbox) > OUTBOX_CONTROL_MAX) /* whatever the answer was: ACKED too */
             session_close(s, "asks and does not read");
     }
     if (!wants_input(s))

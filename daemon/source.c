@@ -44,7 +44,7 @@ static void source_drop(struct source *s)
     PQclear(s->result);
     s->result = NULL;
     (void)uv_timer_stop(&s->stopping);
-    s->server_stopping = false;
+    (void)uv_timer_stop(&s->step);
     timeline_history_deinit(&s->history);
 }
 
@@ -79,8 +79,19 @@ static void source_fail(struct source *s, const char *id, const char *sentence)
                  LOG_STR("sqlstate", s->link.sqlstate), LOG_STR("slot", s->slot));
     buf_clear(&s->last_error);
     buf_append_str(&s->last_error, error);
+    s->in_use = false;
     source_drop(s);
     source_later(s);
+}
+
+/* The same with words of our own. */
+static void source_fail_with(struct source *s, const char *error, const char *id,
+                             const char *sentence)
+{
+    buf_clear(&s->link.error);
+    buf_append_str(&s->link.error, error);
+    s->link.sqlstate[0] = 0;
+    source_fail(s, id, sentence);
 }
 
 static void source_findings(struct source *s, struct precondition_finding *findings, size_t n)
@@ -113,15 +124,24 @@ static void source_findings(struct source *s, struct precondition_finding *findi
         source_give_up(s, verdict);
         return;
     }
+    s->in_use = true;
     source_drop(s);
     source_later(s);
 }
 
 /* ---- one query at a time on the replication connection ---- */
 
+static void source_on_step(uv_timer_t *timer)
+{
+    source_fail_with(timer->data, "the server does not answer", "source.silent",
+                     "A query on the replication connection was not answered; connecting again.");
+}
+
 static void source_query(struct source *s, enum source_state state, const char *sql)
 {
     source_set(s, state);
+    uv_update_time(s->step.loop);
+    (void)uv_timer_start(&s->step, source_on_step, SOURCE_STEP_MS, 0);
     if (!PQsendQuery(s->link.conn, sql) || pglink_flush(&s->link) < 0) {
         pglink_note_error(&s->link, NULL);
         source_fail(s, "source.query-failed", "A query on the replication connection failed.");
@@ -140,7 +160,8 @@ static void on_opened(void *owner)
         return;
     }
     if (precondition_query(s->link.conn, s->slot, s->publication, &sql) < 0)
-        source_later(s);
+        source_fail_with(s, "no memory", "source.query-failed",
+                         "The preconditions could not be looked up.");
     else
         source_query(s, SOURCE_CHECKING, buf_str(&sql));
     buf_deinit(&sql);
@@ -209,9 +230,8 @@ static void take_facts(struct source *s, const PGresult *result)
     struct precondition_finding findings[PRECONDITION_MAX];
 
     if (precondition_read(s->link.conn, result, &s->facts) < 0) {
-        buf_clear(&s->link.error);
-        buf_append_str(&s->link.error, "the server's answer to the preconditions' query is not as expected");
-        source_fail(s, "source.query-failed", "The preconditions could not be looked up.");
+        source_fail_with(s, "the server's answer to the preconditions' query is not as expected",
+                         "source.query-failed", "The preconditions could not be looked up.");
         return;
     }
     s->has_facts = true;
@@ -249,18 +269,17 @@ static void take_system(struct source *s, const PGresult *result)
                                  : 0;
 
     if (timeline == 0 || timeline > UINT32_MAX) {
-        buf_clear(&s->link.error);
-        buf_append_str(&s->link.error, "IDENTIFY_SYSTEM gave no timeline");
-        source_fail(s, "source.query-failed", "The server could not be identified.");
+        source_fail_with(s, "IDENTIFY_SYSTEM gave no timeline", "source.query-failed",
+                         "The server could not be identified.");
         return;
     }
-    if (timeline == s->timeline && s->facts.wal_lsn && s->facts.wal_lsn < s->told) {
+    if (timeline < s->timeline ||
+        (timeline == s->timeline && s->facts.wal_lsn && s->facts.wal_lsn < s->told)) {
         source_refuse_history(s, "server-restored",
-                              "The server's WAL ends before what was acknowledged: it was restored "
-                              "to an older state.");
+                              "The server's timeline, or its WAL on it, ends before what was "
+                              "acknowledged: it was restored to an older state.");
         return;
     }
-    s->timeline = (uint32_t)timeline;
     s->history.current = (uint32_t)timeline;
     if (timeline == 1) { /* has no history file; asking for it is an error */
         source_start_replication(s);
@@ -270,21 +289,37 @@ static void take_system(struct source *s, const PGresult *result)
     source_query(s, SOURCE_HISTORY, sql);
 }
 
+/* After a promotion: was something read that the new history does not have? */
+static void source_note_switch(struct source *s)
+{
+    char told[LSN_TEXT_SIZE], at[LSN_TEXT_SIZE];
+
+    for (size_t i = 0; i < s->history.n; i++) {
+        if (s->history.switches[i].timeline != s->timeline || s->history.switches[i].at >= s->told)
+            continue;
+        log_line(s->log, LOG_WARNING, "source.timeline-left",
+                 "The server follows a new timeline; what lies behind the switch point on the old "
+                 "one was read here and is not part of its history.",
+                 LOG_U64("old_timeline", s->timeline), LOG_U64("timeline", s->history.current),
+                 LOG_STR("switch_point", lsn_format(s->history.switches[i].at, at)),
+                 LOG_STR("read_to", lsn_format(s->told, told)));
+    }
+}
+
 static void take_history(struct source *s, const PGresult *result)
 {
     struct timeline_history history;
-    struct bytes text = {NULL, 0};
+    bool one = PQntuples(result) == 1 && PQnfields(result) == 2;
+    const struct bytes text = {one ? (const uint8_t *)PQgetvalue(result, 0, 1) : NULL,
+                               one ? (size_t)PQgetlength(result, 0, 1) : 0};
 
-    if (PQntuples(result) == 1 && PQnfields(result) == 2)
-        text = (struct bytes){(const uint8_t *)PQgetvalue(result, 0, 1),
-                              (size_t)PQgetlength(result, 0, 1)};
-    if (timeline_history_parse(&history, s->history.current, text) < 0) {
-        buf_clear(&s->link.error);
-        buf_append_str(&s->link.error, "the timeline history could not be read");
-        source_fail(s, "source.query-failed", "The server's timelines are unknown.");
+    if (!one || timeline_history_parse(&history, s->history.current, text) < 0) {
+        source_fail_with(s, "the timeline history could not be read", "source.query-failed",
+                         "The server's timelines are unknown.");
         return;
     }
     s->history = history;
+    source_note_switch(s);
     source_start_replication(s);
 }
 
@@ -297,6 +332,9 @@ static void source_streaming(struct source *s)
     start.timeline = timeline_of(&s->history, start.lsn ? start.lsn - 1 : 0);
     buf_clear(&s->last_error);
     s->waited = false;
+    s->in_use = false;
+    s->timeline = s->history.current;
+    (void)uv_timer_stop(&s->step);
     s->streaming_since = clock_monotonic_ns();
     log_line(s->log, LOG_INFO, "source.streaming", "Streaming from the slot.",
              LOG_STR("slot", s->slot), LOG_STR("database", s->facts.database),
@@ -370,7 +408,6 @@ static void on_batch(void *owner, struct batch *batch)
 {
     struct source *s = owner;
 
-    s->attempts = 0; /* something came through: the next failure is a new one */
     s->ops->batch(s->owner, batch);
 }
 
@@ -395,24 +432,38 @@ static void on_committed(void *owner)
     heartbeat_commit_received(&s->heartbeat, clock_monotonic_ns());
 }
 
+/* Errors that say nothing of the slot's content: the network's, of concurrency, of resources such as a
+ * full disk, of an object's state, an operator's doing, the system's. */
+static bool may_pass(const char *sqlstate)
+{
+    static const char classes[][3] = {"08", "40", "53", "55", "57", "58"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
+        if (strncmp(sqlstate, classes[i], 2) == 0)
+            return true;
+    return false;
+}
+
 /* The same error at the same place again and again: the slot cannot be decoded there (facts 4.1). */
 static bool source_is_poisoned(struct source *s)
 {
     const char *error = buf_str(&s->link.error);
     const char *sqlstate = s->link.sqlstate;
+    uint64_t now = clock_monotonic_ns();
 
-    /* class 57 is an operator's doing, 08 and none at all the network's */
-    if (!*sqlstate || strncmp(sqlstate, "57", 2) == 0 || strncmp(sqlstate, "08", 2) == 0)
+    if (!s->stream.undecodable && (!*sqlstate || may_pass(sqlstate)))
         return false;
     if (s->same_error_at == s->told && strcmp(buf_str(&s->same_error), error) == 0) {
         s->same_errors++;
     } else {
         s->same_errors = 1;
+        s->same_error_since = now;
         s->same_error_at = s->told;
         buf_clear(&s->same_error);
         buf_append_str(&s->same_error, error);
     }
-    return s->same_errors >= SOURCE_SAME_ERROR_MAX;
+    return s->same_errors >= SOURCE_SAME_ERROR_MAX &&
+           now - s->same_error_since >= SOURCE_SAME_ERROR_MS * UINT64_C(1000000);
 }
 
 static void on_ended(void *owner)
@@ -432,6 +483,9 @@ static void on_ended(void *owner)
         source_give_up(s, PRECONDITION_DECIDE);
         return;
     }
+    if (clock_monotonic_ns() - s->streaming_since >= SOURCE_WELL_MS * UINT64_C(1000000) ||
+        strncmp(s->link.sqlstate, "57", 2) == 0)
+        s->attempts = 0;
     source_fail(s, "source.stream-ended", "The stream ended; connecting again.");
 }
 
@@ -462,6 +516,7 @@ static void on_facts(void *owner, const struct server_facts *facts)
     struct source *s = owner;
 
     s->facts = *facts;
+    feedback_set_timeout(&s->stream.feedback, facts->wal_sender_timeout_ms);
     if (!facts->publication_exists && !s->publication_alarm)
         log_line(s->log, LOG_ERROR, "publication-dropped",
                  "The publication is gone; the next row change may end the slot for good.",
@@ -477,17 +532,15 @@ static void on_stopping(uv_timer_t *timer)
 
     if (s->state != SOURCE_STREAMING)
         return;
-    buf_clear(&s->link.error);
-    buf_append_str(&s->link.error, "the server is being shut down and waits for this stream: closed");
-    s->link.sqlstate[0] = 0;
-    source_fail(s, "source.stream-closed", "The stream was closed so that the server can stop.");
+    s->attempts = 0;
+    source_fail_with(s, "the server is being shut down and waits for this stream: closed",
+                     "source.stream-closed", "The stream was closed so that the server can stop.");
 }
 
 static void on_server_stopping(void *owner)
 {
     struct source *s = owner;
 
-    s->server_stopping = true;
     log_line(s->log, LOG_INFO, "source.server-stopping", "The server is being shut down.",
              LOG_STR("slot", s->slot));
     uv_update_time(s->stopping.loop);
@@ -536,6 +589,8 @@ int source_init(struct source *s, uv_loop_t *loop, const char *dsn, const char *
         return r;
     (void)uv_timer_init(loop, &s->retry);
     (void)uv_timer_init(loop, &s->stopping);
+    (void)uv_timer_init(loop, &s->step);
+    s->step.data = s;
     s->retry.data = s;
     s->stopping.data = s;
     return 0;
@@ -575,6 +630,7 @@ void source_close(struct source *s)
     heartbeat_close(&s->heartbeat);
     uv_close((uv_handle_t *)&s->retry, NULL);
     uv_close((uv_handle_t *)&s->stopping, NULL);
+    uv_close((uv_handle_t *)&s->step, NULL);
 }
 
 void source_deinit(struct source *s)

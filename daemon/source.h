@@ -52,8 +52,14 @@ struct source_ops {
 #define SOURCE_BACKOFF_LAST_MS  5000u
 /** How long a server that is stopping may take to get its acknowledgement, in ms (design section 9). */
 #define SOURCE_STOPPING_MS 1000u
-/** A slot that cannot be decoded gives the same error at the same place each time: so often it is tried. */
+/** A slot that cannot be decoded gives the same error at the same place each time: so often it is tried,
+ *  and at least for so long, in ms. */
 #define SOURCE_SAME_ERROR_MAX 3u
+#define SOURCE_SAME_ERROR_MS  10000u
+/** How long the server may take to answer one query towards streaming, in ms. */
+#define SOURCE_STEP_MS 30000u
+/** A stream that lasted for so long went well: the next failure is a new one. */
+#define SOURCE_WELL_MS 1000u
 
 struct source {
     const struct source_ops *ops;
@@ -69,14 +75,15 @@ struct source {
     struct heartbeat heartbeat;
     struct timeline_history history;
     uv_timer_t retry;    /* next attempt */
+    uv_timer_t step;     /* a query towards streaming has no answer yet */
     uv_timer_t stopping; /* the server is stopping: close the stream */
 
-    unsigned attempts;     /* since streaming last began */
+    unsigned attempts;     /* since streaming last went well */
     uint64_t streaming_since;
-    bool server_stopping;
+    bool in_use;           /* what is waited for is the slot's other reader */
     struct buf last_error; /* what is wrong now; empty while streaming */
     bool waited;           /* the slot's holder has been named */
-    uint64_t same_error_at;
+    uint64_t same_error_at, same_error_since;
     struct buf same_error;
     unsigned same_errors;
 

@@ -17,12 +17,8 @@ static const char *state_word(const struct router *r)
     switch (r->source.state) {
     case SOURCE_STREAMING:
         return "streaming";
-    case SOURCE_GIVEN_UP:
-        return "waiting";
-    case SOURCE_BACKING_OFF:
-        return r->source.has_facts && r->source.facts.slot_active_pid ? "waiting" : "connecting";
     default:
-        return "connecting";
+        return r->source.in_use ? "waiting" : "connecting";
     }
 }
 
@@ -82,17 +78,32 @@ static void put_utf8(struct buf *text, struct bytes bytes)
         text_put_visible(text, bytes);
 }
 
+/* So much of a subscription is shown that the answer fits into a frame, whatever others subscribe to. */
+#define FILTERS_SHOWN     4
+#define FILTER_SHOWN_SIZE 48
+
 static void put_filters(struct buf *out, const char *key, const struct filter *filters, size_t n)
 {
     struct buf text = BUF_INIT;
+    size_t shown = MIN(n, (size_t)FILTERS_SHOWN);
 
     cbor_put_str(out, key);
-    cbor_put_array(out, n);
-    for (size_t i = 0; i < n; i++) {
+    cbor_put_array(out, shown + (shown < n));
+    for (size_t i = 0; i < shown; i++) {
+        struct bytes filter = filters[i].text;
+
         buf_clear(&text);
+        filter.size = MIN(filter.size, (size_t)FILTER_SHOWN_SIZE);
         if (filters[i].kind != FILTER_PATTERN)
             buf_append_str(&text, filters[i].kind == FILTER_EXACT ? "exact:" : "starts-with:");
-        put_utf8(&text, filters[i].text);
+        put_utf8(&text, filter);
+        if (filter.size < filters[i].text.size)
+            buf_append_str(&text, "...");
+        cbor_put_text(out, buf_bytes(&text));
+    }
+    if (shown < n) {
+        buf_clear(&text);
+        buf_printf(&text, "and %zu more", n - shown);
         cbor_put_text(out, buf_bytes(&text));
     }
     buf_deinit(&text);

@@ -11,8 +11,10 @@
 
 static void stream_pass(struct stream *s);
 
+/* `why`: what was wrong with what the server sent; NULL: the link's error says it. */
 static void stream_fail(struct stream *s, const char *why)
 {
+    s->undecodable = why;
     if (why) {
         buf_clear(&s->link->error);
         buf_append_str(&s->link->error, why);
@@ -31,11 +33,18 @@ static int stream_send_report(struct stream *s)
     uint8_t report[FEEDBACK_SIZE];
 
     feedback_report(&s->feedback, clock_monotonic_ns(), clock_realtime_us(), report);
-    if (PQputCopyData(s->link->conn, (const char *)report, sizeof report) < 0) {
+    if (PQputCopyData(s->link->conn, (const char *)report, sizeof report) <= 0) {
         pglink_note_error(s->link, NULL);
         return -EPIPE;
     }
     return pglink_flush(s->link);
+}
+
+static bool stream_may_renew(const struct stream *s)
+{
+    return s->renew && !s->held && !s->builder.inside && !s->builder.open &&
+           s->feedback.mark == s->feedback.reported &&
+           clock_monotonic_ns() - s->last_readable >= STREAM_RENEW_IDLE_NS;
 }
 
 /* Reports if it is time, else sees to it that the timer fires then. */
@@ -46,8 +55,11 @@ static void stream_report(struct stream *s)
     if (!s->running)
         return;
     if (feedback_is_stuck(&s->feedback)) {
-        stream_fail(s, "the server keeps asking for a position that cannot be acknowledged: it is "
-                       "probably being shut down");
+        buf_clear(&s->link->error);
+        buf_append_str(&s->link->error, "the server keeps asking for a position that cannot be "
+                                        "acknowledged: it is probably being shut down");
+        s->link->sqlstate[0] = 0;
+        stream_fail(s, NULL);
         return;
     }
     if (feedback_is_due(&s->feedback, now, &wait)) {
@@ -57,6 +69,8 @@ static void stream_report(struct stream *s)
         }
         (void)feedback_is_due(&s->feedback, now, &wait);
     }
+    if (s->renew) /* come back to see whether it is idle */
+        wait = MIN(wait, STREAM_RENEW_IDLE_NS);
     if (s->report_at == 0 || now + wait < s->report_at || now > s->report_at) {
         s->report_at = now + wait;
         uv_update_time(s->report.loop);
@@ -69,6 +83,11 @@ static void stream_on_report(uv_timer_t *timer)
     struct stream *s = timer->data;
 
     s->report_at = 0;
+    if (stream_may_renew(s)) {
+        stream_finish(s);
+        s->ops->renew(s->owner);
+        return;
+    }
     stream_report(s);
 }
 
@@ -134,13 +153,8 @@ static void stream_dry(struct stream *s, unsigned n)
         stream_hand_on(s, now);
     if (!s->running || s->held)
         return;
-    if (loaded || stream_has_news(s) || (s->renew && n)) {
+    if (loaded || stream_has_news(s)) {
         stream_pause(s);
-        return;
-    }
-    if (s->renew && !s->builder.inside) {
-        stream_finish(s);
-        s->ops->renew(s->owner);
         return;
     }
     pglink_read(s->link, true);
@@ -211,12 +225,17 @@ static void stream_end_of_copy(struct stream *s)
 /* 1: a message was taken; 0: none is whole; -1: the stream was ended. */
 static int stream_take(struct stream *s, size_t *size)
 {
-    char why[DECODE_WHY_SIZE] = "no memory";
+    char why[DECODE_WHY_SIZE] = "no memory for a batch";
     char *data = NULL;
     int n = PQgetCopyData(s->link->conn, &data, 1);
 
     if (n == 0)
         return 0;
+    if (n < -1) { /* no memory for the message, or a broken connection */
+        pglink_note_error(s->link, NULL);
+        stream_fail(s, NULL);
+        return -1;
+    }
     if (n < 0) {
         stream_end_of_copy(s);
         return -1;
@@ -291,7 +310,10 @@ void stream_hold(struct stream *s, bool on)
 
 void stream_readable(struct stream *s)
 {
-    if (s->running && !s->pausing)
+    if (!s->running)
+        return;
+    s->last_readable = clock_monotonic_ns();
+    if (!s->pausing)
         stream_pass(s);
 }
 
@@ -342,6 +364,7 @@ void stream_start(struct stream *s, const struct timeline_history *history, stru
     s->running = true;
     s->pausing = false;
     s->renew = false;
+    s->undecodable = false;
     s->report_at = 0;
     (void)uv_poll_start(&s->pause_poll, UV_READABLE, stream_on_pause);
 }

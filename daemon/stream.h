@@ -34,8 +34,11 @@
 #define STREAM_HAND_ON_NS UINT64_C(500000)
 #define STREAM_PAUSE_NS   50000L
 #define STREAM_PASS_BYTES (1u << 20)
-/** libpq never gives its input buffer back: after a message above this the connection is renewed when idle. */
+/** libpq never gives its input buffer back: after a message above this the connection is renewed when idle… */
 #define STREAM_RENEW_SIZE (16u << 20)
+/** … that is when nothing was readable for so long: the walsender then waits, and reads the last report. One
+ *  that is sending when the connection goes ends without reading it, and everything would come again. */
+#define STREAM_RENEW_IDLE_NS UINT64_C(1000000000)
 
 struct stream_ops {
     /** A batch, possibly without frames; its reference is handed over. Answer with stream_advance
@@ -69,7 +72,8 @@ struct stream {
     bool held;            /* reading waits until the owner lets it go on; reports do not */
     bool proven;          /* a message came through this slot: keepalives may be acknowledged */
     bool renew;           /* a large message went by */
-    uint64_t last_data, last_handed;
+    bool undecodable;     /* it ended because of what the server sent */
+    uint64_t last_readable, last_data, last_handed;
 };
 
 /** 0 or a negative errno. */

@@ -557,6 +557,21 @@ static int get_filters(struct bytes item, const char *key, struct filter **ret, 
     return 0;
 }
 
+static int check_tokens(const struct control_subscribe *c, char why[CONTROL_WHY_SIZE])
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < c->n_filters; i++)
+        n += filter_tokens(&c->filters[i]);
+    for (size_t i = 0; i < c->n_exclusions; i++)
+        n += filter_tokens(&c->exclusions[i]);
+    if (n <= FILTERS_TOKENS_MAX)
+        return 0;
+    (void)snprintf(why, CONTROL_WHY_SIZE, "The patterns have %zu tokens; %d are the most.", n,
+                   FILTERS_TOKENS_MAX);
+    return -EBADMSG;
+}
+
 static int get_start(const struct wire_subscribe *wire, enum control_start *ret,
                      char why[CONTROL_WHY_SIZE])
 {
@@ -610,12 +625,13 @@ int control_subscribe_decode(struct bytes body, struct control_subscribe *ret,
         (void)snprintf(why, CONTROL_WHY_SIZE, "\"filters\" is empty: nothing would be delivered.");
         return -EBADMSG;
     }
-    if (wire.exclude.size) {
+    if (wire.exclude.size)
         r = get_filters(wire.exclude, "exclude", &c.exclusions, &c.n_exclusions, why);
-        if (r < 0) {
-            control_subscribe_deinit(&c);
-            return r;
-        }
+    if (r == 0)
+        r = check_tokens(&c, why);
+    if (r < 0) {
+        control_subscribe_deinit(&c);
+        return r;
     }
     c.name = wire.name;
     c.position = wire.position;

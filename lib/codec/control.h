@@ -132,8 +132,8 @@ void control_error_encode(const struct control_error *c, struct buf *out);
 
 int control_hello_decode(struct bytes body, struct control_hello *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
 int control_welcome_decode(struct bytes body, struct control_welcome *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
-/** Also -ENOMEM. On 0 free with control_subscribe_deinit. Filters are limited to FILTERS_MAX and
- *  FILTER_TEXT_MAX here. */
+/** Also -ENOMEM. On 0 free with control_subscribe_deinit. Filters are limited to FILTERS_MAX,
+ *  FILTER_TEXT_MAX and FILTERS_TOKENS_MAX here. */
 int control_subscribe_decode(struct bytes body, struct control_subscribe *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;
 void control_subscribe_deinit(struct control_subscribe *c);
 int control_subscribed_decode(struct bytes body, struct control_subscribed *ret, char why[CONTROL_WHY_SIZE]) MUST_CHECK;

@@ -42,6 +42,17 @@ static bool pattern_matches(struct bytes pattern, struct bytes prefix)
     return !prefix_more;
 }
 
+size_t filter_tokens(const struct filter *filter)
+{
+    size_t n = 1;
+
+    if (filter->kind != FILTER_PATTERN)
+        return 0;
+    for (size_t i = 0; i < filter->text.size; i++)
+        n += filter->text.data[i] == '.';
+    return n;
+}
+
 bool filter_matches(const struct filter *filter, struct bytes prefix)
 {
     switch (filter->kind) {

@@ -39,9 +39,14 @@ struct filter {
 #define FILTER_TEXT_MAX 4096
 /** Most filters, and most exclusions, of one subscription. */
 #define FILTERS_MAX 1024
+/** Most tokens in all patterns of one subscription, exclusions included: the router keeps a node for each. */
+#define FILTERS_TOKENS_MAX 16384
 
 /** Whether this one filter matches this prefix. The reference that the router's trie is tested against. */
 bool filter_matches(const struct filter *filter, struct bytes prefix);
+
+/** How many tokens a filter has when it is a pattern, else 0. */
+size_t filter_tokens(const struct filter *filter);
 
 /** Splits off the next token: sets *token, moves *rest behind the dot; false when none is left.
  *  Start with rest = the whole prefix and *more = true. */

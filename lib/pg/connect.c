@@ -21,6 +21,11 @@ void connect_params(const struct connect_options *options, struct connect_params
     if (options->application_name)
         PUT("fallback_application_name", options->application_name);
     PUT("connect_timeout", "10");
+    /* A peer that is gone without a word is noticed within a minute, over TCP. */
+    PUT("keepalives_idle", "30");
+    PUT("keepalives_interval", "10");
+    PUT("keepalives_count", "3");
+    PUT("tcp_user_timeout", "60000");
     if (options->dsn)
         PUT("dbname", options->dsn);
     /* Behind it: replaces what the dsn says. */

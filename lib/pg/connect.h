@@ -27,7 +27,7 @@ struct connect_options {
     bool replication;             /* replication=database */
 };
 
-#define CONNECT_PARAMS_MAX 8
+#define CONNECT_PARAMS_MAX 12
 
 /** For PQconnectdbParams, PQconnectStartParams and PQpingParams, with expand_dbname = 1. */
 struct connect_params {

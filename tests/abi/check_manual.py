@@ -132,7 +132,7 @@ def ids_of_sources(root):
     if len(ids) < 10:
         faults.append("the table of preconditions was not found in lib/pg/precondition.c")
     # log_line(logger, level, "id", …), and what hands an id on to it.
-    calls = re.compile(r'\b(?:log_line\([^,"]+,[^,"]+|source_fail\([^,"]+|source_refuse_history\([^,"]+),'
+    calls = re.compile(r'\b(?:log_line\([^,"]+,[^,"]+|source_fail\([^,"]+|source_fail_with\([^,]+,\s*"[^"]*"|source_refuse_history\([^,"]+),'
                        r'\s*"([a-z.-]+)"')
     for name in sorted(os.listdir(os.path.join(root, "daemon"))):
         if name.endswith(".c"):

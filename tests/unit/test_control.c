@@ -968,10 +968,43 @@ START_TEST(subscribe_limits)
 }
 END_TEST
 
+/* 4 filters and exclusions of 4,096 tokens are as much as is accepted, whatever their kinds hold beside. */
+START_TEST(subscribe_tokens)
+{
+    static uint8_t dots[FILTER_TEXT_MAX - 1];
+    struct filter filters[3], exclusions[3];
+
+    memset(dots, '.', sizeof dots);
+    for (size_t i = 0; i < 3; i++) {
+        filters[i] = (struct filter){FILTER_PATTERN, {dots, sizeof dots}};
+        exclusions[i] = (struct filter){FILTER_EXACT, {dots, sizeof dots}};
+    }
+    exclusions[0].kind = FILTER_PATTERN;
+    for (size_t more = 0; more <= 1; more++) {
+        struct control_subscribe c = {.filters = filters, .n_filters = 3,
+                                      .exclusions = exclusions, .n_exclusions = 3}, got;
+        struct buf out = BUF_INIT;
+        char why[CONTROL_WHY_SIZE];
+
+        exclusions[1] = more ? (struct filter){FILTER_PATTERN, {dots, 0}} : exclusions[1];
+        control_subscribe_encode(&c, &out);
+        int r = control_subscribe_decode(
+            (struct bytes){out.data + FRAME_HEADER_SIZE, out.size - FRAME_HEADER_SIZE}, &got, why);
+        ck_assert_int_eq(r, more ? -EBADMSG : 0);
+        if (more)
+            ck_assert_str_eq(why, "The patterns have 16385 tokens; 16384 are the most.");
+        else
+            control_subscribe_deinit(&got);
+        buf_deinit(&out);
+    }
+}
+END_TEST
+
 UNIT_MAIN("control", canonical_bodies_come_back, keys_stand_in_deterministic_order,
           bodies_cut_at_every_byte, bodies_with_something_behind, bodies_with_any_byte_replaced,
           keys_missing, keys_in_any_order, keys_twice, keys_unknown_are_ignored,
           values_of_another_type, bodies_that_are_no_map, keys_that_are_no_text, bodies_that_lie,
           members_arrive_in_their_places, acked_never_asks_to_confirm,
           nothing_is_written_on_failure, failed_buffers_stay_failed, subscribe_start,
-          subscribe_filters, subscribe_members, subscribe_limits)
+          subscribe_filters, subscribe_members, subscribe_limits,
+          subscribe_tokens)
