@@ -113,6 +113,21 @@ static int bind_path(struct listener *l, const char *path, const struct sockaddr
     return 0;
 }
 
+#define LOCK_TRIES   20
+#define LOCK_WAIT_US 100000
+
+static int lock_folder(int folder)
+{
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(folder, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -1;
+        (void)usleep(LOCK_WAIT_US); /* nothing is served yet: the loop does not run */
+    }
+    return -1;
+}
+
 int listener_open(struct listener *l, const char *path, mode_t mode, const char *group,
                   char why[LISTENER_WHY_SIZE])
 {
@@ -126,7 +141,7 @@ int listener_open(struct listener *l, const char *path, mode_t mode, const char 
     if (folder < 0)
         return folder;
     /* Two routers that start at once: one at a time looks and binds. */
-    r = flock(folder, LOCK_EX) < 0 ? complain(why, errno, "cannot lock the folder of", path) : 0;
+    r = lock_folder(folder) < 0 ? complain(why, errno, "cannot lock the folder of", path) : 0;
     if (r == 0)
         r = clear_path(path, why);
     if (r == 0)

@@ -14,6 +14,7 @@
 #include <sodium.h>
 #include <uv.h>
 
+#include "base/fd.h"
 #include "base/macros.h"
 #include "pg/connect.h"
 #include "router.h"
@@ -202,8 +203,8 @@ int main(int argc, char **argv)
     char why[SETTINGS_WHY_SIZE];
     char *socket_path = NULL;
 
-    if (sodium_init() < 0 || settings_init(&settings) < 0) {
-        fputs("walbusd: no memory\n", stderr);
+    if (fd_open_standard() < 0 || sodium_init() < 0 || settings_init(&settings) < 0) {
+        fputs("walbusd: no memory, or no descriptors\n", stderr);
         return ROUTER_EXIT_FAILURE;
     }
     int status = read_settings(argc, argv, &settings);

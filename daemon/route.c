@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
  * The problem: a message's prefix is to find, among all filters of all
- * subscriptions, those that match, without a look at the others, and without
- * any input (prefix or filter) that makes it slow.
+ * subscriptions, those that match, with as little a look at the others as can
+ * be, and with a bound on the work, whatever the prefix.
  *
  * Patterns stand in a trie of tokens. Four filters
  *
@@ -19,7 +19,9 @@
  * the way (each node's '>' list takes everything that has at least one token
  * more), A and B at the end. Every node is reached by one path only, so a walk
  * touches a node at most once, and it goes no deeper than the longest pattern:
- * the work is bounded by the trie, whatever the prefix.
+ * the work is bounded by the trie, whatever the prefix, and the trie by
+ * FILTERS_TOKENS_MAX nodes a subscription. Filters made for it (all of {*,a}^n)
+ * reach that bound; ordinary ones share few levels with a prefix.
  *
  * Exact and starts-with filters stand in one hash table by their bytes; for
  * starts-with, the prefix's first L bytes are looked up for each length L that
@@ -424,7 +426,13 @@ static int filters_hook(struct route *r, struct route_member *m, const struct fi
         struct literal *literal;
         struct hooks *hooks = filter_place(r, &filters[i], true, &literal);
 
-        if (!hooks || hooks_add(hooks, (struct hook){m, exclude}) < 0)
+        if (!hooks)
+            return -ENOMEM;
+        /* the same filter twice; a member's are added in one go, so its hook is the last */
+        if (hooks->n && hooks->at[hooks->n - 1].member == m &&
+            hooks->at[hooks->n - 1].exclude == exclude)
+            continue;
+        if (hooks_add(hooks, (struct hook){m, exclude}) < 0)
             return -ENOMEM;
     }
     return 0;

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -300,7 +302,9 @@ static void on_accepted(void *owner, int fd)
         s->next->prev = s;
     r->sessions = s;
     r->n_sessions++;
-    if (r->n_sessions > ROUTER_SESSIONS_MAX) {
+    bool privileged = s->uid == 0 || s->uid == geteuid();
+    if (r->n_sessions > r->max_sessions ||
+        (!privileged && r->n_sessions > r->max_sessions - ROUTER_SESSIONS_RESERVED)) {
         session_error(s, CONTROL_ERROR_LIMIT, "the router has its largest number of connections", true);
         session_flush(s);
     }
@@ -452,6 +456,23 @@ static void on_signal(uv_signal_t *handle, int signum)
 
 /* ---- life ---- */
 
+/* As many as the descriptors allow, less what the router itself needs. */
+static size_t max_sessions(struct logger *log)
+{
+    struct rlimit files;
+    rlim_t least = ROUTER_DESCRIPTORS + 2 * ROUTER_SESSIONS_RESERVED;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur == RLIM_INFINITY)
+        return ROUTER_SESSIONS_MAX;
+    if (files.rlim_cur < least) {
+        log_line(log, LOG_WARNING, "router.few-descriptors",
+                 "The limit on open files leaves room for very few clients.",
+                 LOG_U64("limit", files.rlim_cur), LOG_U64("needed", least));
+        return ROUTER_SESSIONS_RESERVED + 1;
+    }
+    return MIN((size_t)(files.rlim_cur - ROUTER_DESCRIPTORS), (size_t)ROUTER_SESSIONS_MAX);
+}
+
 static void watch_signal(struct router *r, uv_signal_t *handle, int signum)
 {
     (void)uv_signal_init(r->loop, handle);
@@ -464,7 +485,8 @@ int router_open(struct router *r, uv_loop_t *loop, const struct settings *settin
 {
     char why[LISTENER_WHY_SIZE];
 
-    *r = (struct router){.loop = loop, .log = log, .settings = settings};
+    *r = (struct router){
+        .loop = loop, .log = log, .settings = settings, .max_sessions = max_sessions(log)};
     r->route = route_new();
     if (!r->route)
         return ROUTER_EXIT_FAILURE;

@@ -25,8 +25,12 @@
 #include "settings/settings.h"
 #include "source.h"
 
-/** Most connections at a time; the next one is told so and closed. */
+/** Most connections at a time, as far as descriptors allow; the next one is told so and closed. */
 #define ROUTER_SESSIONS_MAX 1000u
+/** Of these so many are kept for the router's own user and root, who must always be able to look. */
+#define ROUTER_SESSIONS_RESERVED 16u
+/** Descriptors that are kept for the router itself: its connections, its loop, its files. */
+#define ROUTER_DESCRIPTORS 32u
 /** Most bytes of batches alive, all sessions together; room again at half. One message alone may be larger. */
 #define ROUTER_BYTES_MAX (32u << 20)
 /** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
@@ -59,7 +63,7 @@ struct router {
     struct route *route;
 
     struct session *sessions; /* list */
-    size_t n_sessions;
+    size_t n_sessions, max_sessions;
     uint64_t next_session;
     struct session **inside;  /* entry by entry served sessions that were told a BEGIN */
     size_t n_inside, inside_cap;

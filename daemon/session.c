@@ -93,7 +93,7 @@ void session_flush(struct session *s)
         session_close(s, "told a fatal error");
         return;
     }
-    session_watch(s, UV_READABLE | (r ? UV_WRITABLE : 0));
+    session_watch(s, (session_is_choked(s) ? 0 : UV_READABLE) | (r ? UV_WRITABLE : 0));
     s->ops->wrote(s->owner);
 }
 
@@ -146,8 +146,6 @@ static int session_read(struct session *s)
         return 0;
     }
     s->in_size += (size_t)got;
-    if (s->state == SESSION_READY)
-        uv_timer_again(&s->timer);
     session_handle_input(s);
     return s->state != SESSION_CLOSED;
 }
@@ -161,9 +159,19 @@ static void session_on_poll(uv_poll_t *poll, int status, int events)
         return;
     }
     if (events & UV_READABLE)
-        for (int i = 0; i < READS_A_TURN && session_read(s); i++)
+        for (int i = 0; i < READS_A_TURN && !session_is_choked(s) && session_read(s); i++)
             ;
     session_flush(s);
+    /* frames that were left alone while it was choked; the rest of them in the next turn */
+    if (s->state == SESSION_READY && !session_is_choked(s) && s->in_size >= FRAME_HEADER_SIZE) {
+        session_handle_input(s);
+        session_flush(s);
+    }
+}
+
+bool session_is_choked(const struct session *s)
+{
+    return s->state == SESSION_READY && outbox_waiting_control(&s->outbox) > SESSION_ANSWERS_MAX;
 }
 
 struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct session_ops *ops,

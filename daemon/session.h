@@ -60,6 +60,9 @@ enum session_state {
 /** How long a last ERROR may wait for a client that does not read, in ms. */
 #define SESSION_LEAVE_MS 60000u
 
+/** Answers may wait for a client up to this many bytes before nothing more is read of it. */
+#define SESSION_ANSWERS_MAX 65536u
+
 struct session {
     const struct session_ops *ops;
     void *owner;
@@ -122,6 +125,10 @@ void session_set(struct session *s, enum session_state state);
 
 /** A session that was told a BEGIN, or stands inside a transaction, whose rest will not come: it is let go. */
 void session_interrupt(struct session *s);
+
+/** Whether it has asked for more than it has read: then nothing more of it is read, unless it is subscribed, when
+ *  its acknowledgements are. */
+bool session_is_choked(const struct session *s);
 
 /** Closes at once, what is queued is lost. */
 void session_close(struct session *s, const char *reason);

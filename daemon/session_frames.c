@@ -185,7 +185,7 @@ void session_handle_input(struct session *s)
 {
     size_t at = 0;
 
-    while (wants_input(s) && s->in_size - at >= FRAME_HEADER_SIZE) {
+    while (wants_input(s) && !session_is_choked(s) && s->in_size - at >= FRAME_HEADER_SIZE) {
         struct frame_header h;
 
         if (frame_header_decode(s->in + at, &h) < 0) {
@@ -201,6 +201,8 @@ void session_handle_input(struct session *s)
             break;
         handle_frame(s, h, (struct bytes){s->in + at + FRAME_HEADER_SIZE, h.size});
         at += FRAME_HEADER_SIZE + h.size;
+        if (s->state == SESSION_READY)
+            (void)uv_timer_again(&s->timer); /* a whole frame; single bytes buy no time */
         if (outbox_waiting_control(&s->outbox) > OUTBOX_CONTROL_MAX) /* whatever the answer was: ACKED too */
             session_close(s, "asks and does not read");
     }

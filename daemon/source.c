@@ -97,6 +97,7 @@ static void source_fail_with(struct source *s, const char *error, const char *id
 static void source_findings(struct source *s, struct precondition_finding *findings, size_t n)
 {
     enum precondition_class verdict = PRECONDITION_WAIT;
+    char told[LSN_TEXT_SIZE];
 
     buf_clear(&s->last_error);
     for (size_t i = 0; i < n; i++) {
@@ -108,7 +109,8 @@ static void source_findings(struct source *s, struct precondition_finding *findi
             verdict = findings[i].klass;
         if (findings[i].klass != PRECONDITION_WAIT)
             log_line(s->log, LOG_ERROR, findings[i].id, buf_str(&findings[i].text),
-                     LOG_STR("mend", buf_str(&findings[i].mend)), LOG_STR("slot", s->slot));
+                     LOG_STR("mend", buf_str(&findings[i].mend)), LOG_STR("slot", s->slot),
+                     LOG_STR("acknowledged", s->told ? lsn_format(s->told, told) : "nothing"));
     }
     if (verdict == PRECONDITION_WAIT) {
         /* a walsender of our own last connection lets go within moments: the first time is no news */
@@ -524,6 +526,10 @@ static void on_facts(void *owner, const struct server_facts *facts)
                  LOG_STR("mend", "on PostgreSQL 14 to 17 the slot must be made anew: walbus teardown, "
                                  "walbus setup"));
     s->publication_alarm = !facts->publication_exists;
+    if (s->state == SOURCE_STREAMING && facts->slot_active_pid != PQbackendPID(s->link.conn))
+        source_fail_with(s, "the server has ended this stream", "source.stream-gone",
+                         "Another process, or none, reads the slot: the connection is dead without a "
+                         "word; connecting again.");
 }
 
 static void on_stopping(uv_timer_t *timer)

@@ -2,6 +2,7 @@
 #include "base/fd.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +16,19 @@ int fd_close(int fd)
         errno = saved;
     }
     return -1;
+}
+
+int fd_open_standard(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd < 0)
+        return -errno;
+    (void)close(fd);
+    return 0;
 }
 
 int fd_socket_address(const char *path, struct sockaddr_un *ret)

@@ -10,6 +10,12 @@
 /** Closes a descriptor that may be -1, keeping errno; returns -1. */
 int fd_close(int fd);
 
+/**
+ * Opens /dev/null in the place of a closed standard descriptor, so that no other file takes its
+ * number: what is printed would go into it. First thing in a program. 0 or a negative errno.
+ */
+int fd_open_standard(void) MUST_CHECK;
+
 /** Longest path of a Unix socket: sizeof sun_path less its NUL. */
 #define FD_SOCKET_PATH_MAX (sizeof(((struct sockaddr_un *)0)->sun_path) - 1)
 

@@ -2,6 +2,8 @@
 #include "base/log.h"
 
 #include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -126,12 +128,40 @@ static void put_json_line(struct buf *line, const char *time, const char *level,
     buf_append_u8(line, '}');
 }
 
+/* Whether a line can be written without waiting: a pipe that nobody reads must not hold up the program. A pipe is
+ * writable when PIPE_BUF bytes fit, so longer lines are cut to that. */
+static bool takes_line(FILE *out)
+{
+    struct pollfd p = {.fd = fileno(out), .events = POLLOUT};
+
+    return p.fd < 0 || poll(&p, 1, 0) != 0;
+}
+
+static void cut_line(struct buf *line)
+{
+    if (line->size > PIPE_BUF) {
+        line->size = PIPE_BUF;
+        line->data[PIPE_BUF - 1] = '\n';
+    }
+}
+
 void log_write(struct logger *log, enum log_level level, const char *id, const char *sentence,
                const struct log_field *fields)
 {
     log->lines[level]++;
     if (!log->out || level < log->level)
         return;
+    if (!takes_line(log->out)) {
+        log->dropped++;
+        return;
+    }
+    if (log->dropped) {
+        uint64_t dropped = log->dropped;
+
+        log->dropped = 0;
+        log_line(log, LOG_WARNING, "log.dropped", "Nobody read the log; lines were dropped.",
+                 LOG_U64("lines", dropped));
+    }
 
     char time[CLOCK_TEXT_SIZE];
     struct buf line = BUF_INIT;
@@ -141,6 +171,7 @@ void log_write(struct logger *log, enum log_level level, const char *id, const c
     else
         put_text_line(&line, time, level_words[level], id, sentence, fields);
     buf_append_u8(&line, '\n');
+    cut_line(&line);
     /* In one piece, so that lines of several processes on one stderr do not mix. A log that
      * cannot be written has nobody to be reported to. */
     (void)fwrite(line.data, 1, line.size, log->out);

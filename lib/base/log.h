@@ -6,7 +6,8 @@
  * One line an event to stderr: time, level, stable id, one sentence, key=value
  * fields. Only programs log; libraries return. Values may hold foreign bytes
  * (a prefix, a server's error text): everything that is not printable UTF-8 is
- * escaped, so a line is always one line.
+ * escaped, so a line is always one line, of at most PIPE_BUF bytes. Logging never
+ * waits: while nobody reads the pipe at the other end, lines are dropped and counted.
  *
  *   log_line(log, LOG_INFO, "source.streaming", "Streaming from the server.",
  *            LOG_STR("slot", slot), LOG_U64("pid", pid));
@@ -23,6 +24,7 @@ struct logger {
     FILE *out; /* not owned; NULL: silent */
     enum log_level level;
     enum log_format format;
+    uint64_t dropped; /* lines that could not be written at once, since the last that could */
     uint64_t lines[LOG_ERROR + 1]; /* written or passed over, by level */
 };
 

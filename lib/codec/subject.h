@@ -40,7 +40,7 @@ struct filter {
 /** Most filters, and most exclusions, of one subscription. */
 #define FILTERS_MAX 1024
 /** Most tokens in all patterns of one subscription, exclusions included: the router keeps a node for each. */
-#define FILTERS_TOKENS_MAX 16384
+#define FILTERS_TOKENS_MAX 8192
 
 /** Whether this one filter matches this prefix. The reference that the router's trie is tested against. */
 bool filter_matches(const struct filter *filter, struct bytes prefix);

@@ -137,6 +137,7 @@ def ids_of_sources(root):
     for name in sorted(os.listdir(os.path.join(root, "daemon"))):
         if name.endswith(".c"):
             ids |= set(calls.findall(read(root, "daemon", name)))
+    ids |= set(calls.findall(read(root, "lib/base/log.c")))
     return ids
 
 
