@@ -65,13 +65,14 @@ static PGconn *open_connection(const char *dsn)
     return conn;
 }
 
-static struct walbus_publisher *new_publisher(size_t max_content)
+static struct walbus_publisher *new_publisher(size_t max_content, size_t max_prefix)
 {
     struct walbus_publisher_options options = WALBUS_PUBLISHER_OPTIONS_INIT;
     struct walbus_publisher *p = NULL;
 
     options.source = "/test";
     options.max_content = max_content;
+    options.max_prefix = max_prefix;
     if (walbus_publisher_new(&options, &p) != WALBUS_OK)
         die("walbus_publisher_new", "failed");
     return p;
@@ -177,10 +178,14 @@ static void test_one(struct walbus_publisher *p, PGconn *conn, PGconn *reader)
         check(m[0].size > 4 && memcmp(m[0].content, "\xd9\xd9\xf7", 3) == 0, "tag 55799");
         check(strlen(receipt.id) == 36 && receipt.id[14] == '7' && holds(&m[0], receipt.id),
               "a UUIDv7 as id: %s", receipt.id);
-        check(holds(&m[0], "/test") && holds(&m[0], "gtraceparent") == false &&
-                  holds(&m[0], "traceparent") && holds(&m[0], "application/json") &&
-                  holds(&m[0], event.data),
-              "source, attributes and data");
+        check(holds(&m[0], "/test") && holds(&m[0], "application/json") && holds(&m[0], event.data),
+              "source, content type and data");
+        /* Text strings of 12, 2, 11 and 4 bytes: each name stands right before its value. */
+        check(holds(&m[0], "\x6cpartitionkey\x62"
+                           "eu") &&
+                  holds(&m[0], "\x6btraceparent\x64"
+                               "00-1"),
+              "attributes, name before value");
     }
     PQclear(r);
 
@@ -558,7 +563,7 @@ static void test_bad_events(struct walbus_publisher *p, PGconn *conn)
 static void test_sizes(struct walbus_publisher *p, PGconn *conn)
 {
     static char bytes[2000];
-    struct walbus_publisher *small = new_publisher(1000);
+    struct walbus_publisher *small = new_publisher(1000, 0);
     struct walbus_event event = new_event("a");
 
     expect(small, walbus_publish_raw(small, conn, "a", bytes, 1000, 0, NULL), WALBUS_OK,
@@ -577,6 +582,46 @@ static void test_sizes(struct walbus_publisher *p, PGconn *conn)
     expect(p, walbus_publish_many(p, conn, &event, 130000000, 0, NULL), WALBUS_BATCH_TOO_LARGE,
            "130 million events");
     small = walbus_publisher_free(small);
+
+    /* The default, from both sides; in a transaction, so that nothing of it is decoded. */
+    uint8_t *large = calloc(1, (size_t)WALBUS_MAX_CONTENT + 1);
+
+    if (!large)
+        die("64 MiB", "no memory");
+    check(WALBUS_MAX_CONTENT == 67108864, "the default limit is 64 MiB");
+    run(conn, "BEGIN");
+    expect(p, walbus_publish_raw(p, conn, "a", large, WALBUS_MAX_CONTENT, 0, NULL), WALBUS_OK,
+           "64 MiB");
+    expect(p, walbus_publish_raw(p, conn, "a", large, (size_t)WALBUS_MAX_CONTENT + 1, 0, NULL),
+           WALBUS_TOO_LARGE, "64 MiB and a byte");
+    run(conn, "ROLLBACK");
+    free(large);
+}
+
+/* max_prefix: below the default, above it, and no further than 1 MiB. */
+static void test_prefix_limit(PGconn *conn)
+{
+    static char text[2002];
+    struct walbus_publisher *p = new_publisher(0, 10);
+    struct walbus_publisher_options options = WALBUS_PUBLISHER_OPTIONS_INIT;
+
+    memset(text, 'x', sizeof text - 1);
+    expect(p, walbus_publish_raw(p, conn, text + sizeof text - 1 - 10, "", 0, 0, NULL), WALBUS_OK,
+           "10 bytes, where 10 are allowed");
+    expect(p, walbus_publish_raw(p, conn, text + sizeof text - 1 - 11, "", 0, 0, NULL),
+           WALBUS_BAD_PREFIX, "11 bytes");
+    p = walbus_publisher_free(p);
+    p = new_publisher(0, 2000);
+    expect(p, walbus_publish_raw(p, conn, text + 1, "", 0, 0, NULL), WALBUS_OK,
+           "2000 bytes, where 2000 are allowed");
+    expect(p, walbus_publish_raw(p, conn, text, "", 0, 0, NULL), WALBUS_BAD_PREFIX, "2001 bytes");
+    p = walbus_publisher_free(p);
+    options.source = "/test";
+    options.max_prefix = (1u << 20) + 1;
+    check(walbus_publisher_new(&options, &p) == WALBUS_BAD_ARGUMENT, "a limit above 1 MiB");
+    options.max_prefix = 1u << 20;
+    check(walbus_publisher_new(&options, &p) == WALBUS_OK, "1 MiB");
+    p = walbus_publisher_free(p);
 }
 
 static const char *function_of(PGconn *conn)
@@ -654,7 +699,7 @@ int main(int argc, char **argv)
     }
     check(walbus_version_number() == WALBUS_VERSION_NUMBER, "version %s", walbus_version_text());
     PGconn *conn = open_connection(argv[1]), *reader = open_connection(argv[1]);
-    struct walbus_publisher *p = new_publisher(0);
+    struct walbus_publisher *p = new_publisher(0, 0);
 
     run(reader, "SELECT pg_create_logical_replication_slot('publish_api', 'pgoutput', true)");
     test_one(p, conn, reader);
@@ -669,6 +714,7 @@ int main(int argc, char **argv)
     test_prefixes(p, conn);
     test_bad_events(p, conn);
     test_sizes(p, conn);
+    test_prefix_limit(conn);
     test_server_errors(p, conn);
     test_connection_states(p, conn, argv[1]);
 
