@@ -1,11 +1,17 @@
 # SPDX-License-Identifier: PostgreSQL
 """The command as it is used: outputs to the byte, exit statuses, and that nothing is left behind."""
 
+import array
+import fcntl
 import json
 import os
 import re
+import shutil
 import signal
+import socket
+import struct
 import subprocess
+import termios
 import threading
 import time
 import uuid
@@ -15,7 +21,9 @@ from harness import cbor, places
 from harness.command import Running, walbus
 from harness.router import Router
 from harness.server import one, parse_lsn
-from harness.waiting import wait_for
+from harness.subscriber import ACK, HEADER, HELLO, MESSAGE, SUBSCRIBE, SUBSCRIBED, WELCOME, Accepted, Closed
+from harness.subscriber import POSITION as POSITION_BYTES
+from harness.waiting import Deadline, wait_for
 
 POSITION = r"1:[0-9A-F]+/[0-9A-F]+"
 
@@ -219,6 +227,66 @@ def test_publish_lines(router, server):
     assert [line["event"]["id"] for line in lines] == done.text.split()
 
 
+def test_publish_with_its_own_id_and_time(router, server):
+    with Running("tail", "--socket", router.socket, "--output", "json", "--count", "1") as tail:
+        tail.wait_ready()
+        done = walbus("publish", "--dsn", server.dsn(), "--attr", "id=my-own/1", "--attr",
+                      "time=2024-02-29T23:59:59.123456+02:00", "a", "1")
+        assert (done.status, done.out) == (0, b"my-own/1\n"), done
+        line, = tail.wait_exit().json_lines()
+    assert line["event"] == {"id": "my-own/1", "source": "/walbus/postgres", "specversion": "1.0", "type": "a",
+                             "time": "2024-02-29T21:59:59.123456Z", "data": 1}
+
+
+@pytest.mark.parametrize("attributes,words", [
+    (["time=yesterday"], "'yesterday' is no RFC 3339 time with a zone"),
+    (["time=2024-01-01T00:00:00"], "is no RFC 3339 time with a zone"),
+    (["time=2024-02-30T00:00:00Z"], "is no RFC 3339 time with a zone"),
+    (["id=1", "id=2"], "id is given twice"),
+    (["time=2024-01-01T00:00:00Z", "time=2024-01-01T00:00:00Z"], "time is given twice"),
+    (["id="], "id"),
+], ids=" ".join)
+def test_publish_refuses_id_and_time(router, server, conn, attributes, words):
+    sub = router.subscriber()
+    done = walbus("publish", "--dsn", server.dsn(), *(w for a in attributes for w in ("--attr", a)), "a", "1")
+    assert done.status == 2, done
+    assert words in done.error and done.out == b"", done
+    assert sub.drain(conn) == []
+
+
+def test_publish_too_large_a_content(router, server, conn, tmp_path):
+    """64 MiB is the most, and one byte more is refused by the library."""
+    sub = router.subscriber(keep=1)
+    file = tmp_path / "zeros"
+    with open(file, "wb") as f:
+        f.truncate((64 << 20) + 1)
+    done = walbus("publish", "--dsn", server.dsn(), "--raw", "a", f"@{file}")
+    assert done.status == 1, done
+    assert "67108865 bytes; it may have 67108864" in done.error and done.out == b"", done
+    os.truncate(file, 64 << 20)
+    done = walbus("publish", "--dsn", server.dsn(), "--raw", "a", f"@{file}")
+    assert done.status == 0, done
+    assert [m.prefix for m in sub.drain(conn, seconds=60)] == [b"a"]
+
+
+@pytest.mark.parametrize("arguments", [["a", "1"], ["--raw", "a", "1"], ["--non-transactional", "a"], ["--lines", "a"]],
+                         ids=" ".join)
+def test_publish_without_the_right(router, server, conn, arguments):
+    function = "FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea)"
+    sub = router.subscriber()
+    conn.run("CREATE ROLE mute LOGIN")
+    conn.run(f"REVOKE EXECUTE ON {function} FROM PUBLIC")
+    try:
+        done = walbus("publish", "--dsn", server.dsn(user="mute"), *arguments, stdin=b"1\n")
+        assert done.status == 1, done
+        assert "permission denied for function pg_logical_emit_message" in done.error, done
+        assert done.out == b""
+    finally:
+        conn.run(f"GRANT EXECUTE ON {function} TO PUBLIC")
+        conn.run("DROP ROLE mute")
+    assert sub.drain(conn) == []
+
+
 @pytest.mark.parametrize("arguments,status,word", [
     (["publish"], 2, "PREFIX"),
     (["publish", "a..b", "1"], 2, "token"),
@@ -352,6 +420,83 @@ def test_tail_into_a_closed_pipe(router, conn):
         tail.stderr.close()
 
 
+def fake_message(lsn, content):
+    body = struct.pack(">IQIQIqqI", 1, lsn, 0, lsn, 0, 0, 1, 1) + b"a" + content
+    return HEADER.pack(len(body), MESSAGE, 0, 0) + body
+
+
+def test_tail_acknowledges_what_it_has_written(tmp_path):
+    """A router of the test's own looks at the ACK frames, while nobody reads what tail writes into a pipe."""
+    sockets = places.new_folder("walbus-fr-")
+    path = os.path.join(sockets, "s")
+    content, count = b"x" * 1000, 1000
+    reading, writing = os.pipe()
+    capacity = fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 64 * 1024)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+        listener.listen(1)
+        listener.settimeout(20)
+        with Running("tail", "--socket", path, "--output", "raw", "--count", str(count), stdout=writing) as tail:
+            os.close(writing)
+            accepted, _ = listener.accept()
+            own = Accepted(accepted)
+            hello = own.expect(HELLO, Deadline(10, "HELLO"))
+            assert hello["min"] <= 1 <= hello["max"]
+            zero = POSITION_BYTES.pack(1, 1, 0)
+            own.send(WELCOME, {"version": 1, "layout": 1, "server": "a test", "identity": "1/1", "timeline": 1,
+                               "position": zero, "max_frame": 1 << 20, "max_filters": 64})
+            assert own.expect(SUBSCRIBE, Deadline(10, "SUBSCRIBE"))["filters"] == [[0, b">"]]
+            own.send(SUBSCRIBED, {"position": zero, "stored": False, "identity": "1/1", "timeline": 1})
+            tail.wait_ready()
+
+            # The n-th message ends at byte n * 1000 of the output, and has the position n * 16.
+            read = written = acked = 0
+            out = bytearray()
+            sender = threading.Thread(target=own.send_bytes, daemon=True,
+                                      args=(b"".join(fake_message(16 * n, content) for n in range(1, count + 1)),))
+            sender.start()
+
+            def acknowledged(seconds):
+                """The last position acknowledged in that time; each must be of what the pipe has taken by then."""
+                nonlocal acked
+                end = time.monotonic() + seconds
+                while time.monotonic() < end:
+                    if own.pending():
+                        position = POSITION_BYTES.unpack(own.expect(ACK, Deadline(5, "ACK"))["position"])
+                        assert position[0] == 1 and position[2] == 0 and position[1] % 16 == 0, position
+                        assert position[1] // 16 >= acked
+                        acked = position[1] // 16
+                        written = read + unread(reading)
+                        assert acked * len(content) <= written, f"{acked} acknowledged, {written} bytes written"
+                    else:
+                        time.sleep(0.01)
+                return acked
+
+            wait_for(lambda: unread(reading) > capacity - 8192, 20, "the pipe is full")
+            assert acknowledged(1.5) <= capacity // len(content), "no more than the pipe holds"
+            assert tail.process.poll() is None
+            while len(out) < count * len(content):
+                piece = os.read(reading, 50_000)
+                assert piece, "tail ended early"
+                out += piece
+                read = len(out)
+                acknowledged(0.05)
+            assert tail.wait_exit().status == 0
+            try:
+                acknowledged(0.5)
+            except Closed:
+                pass
+            assert acked == count, "and all of it in the end"
+            assert bytes(out) == content * count
+            sender.join(10)
+            own.close()
+    finally:
+        os.close(reading)
+        listener.close()
+        shutil.rmtree(sockets)
+
+
 def test_tail_survives_a_restart_of_the_router(bus, conn):
     with Router(bus.dsn()) as router:
         router.start()
@@ -426,6 +571,13 @@ def bindir_arguments():
     return ["--pg-bindir", places.pg_bindir()]
 
 
+def unread(pipe):
+    """Bytes that wait in a pipe."""
+    answer = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, answer)
+    return answer[0]
+
+
 def processes_of(folder):
     """Pids whose command line names the folder."""
     found = []
@@ -471,6 +623,33 @@ def test_dev(sig):
             assert dev.process.returncode == 0, dev.err
             assert not os.path.exists(folder)
         assert_gone(folder)
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
+@pytest.mark.parametrize("reached", ["", "data/base", "data/postmaster.pid", "walbus.sock"],
+                         ids=["folder", "initdb", "server", "router"])
+def test_dev_ended_before_it_is_ready(sig, reached):
+    parent = places.new_folder("wb-")
+    os.chmod(parent, 0o777)
+    try:
+        with Running("dev", *bindir_arguments(), env={"TMPDIR": parent}) as dev:
+            def begun():
+                return [f for f in os.listdir(parent) if os.path.lexists(os.path.join(parent, f, reached))]
+            wait_for(lambda: begun() or dev.process.poll() is not None, 60, f"dev has made {reached or 'its folder'}",
+                     every=0.002)
+            dev.process.send_signal(sig)
+            dev.process.wait(30)
+            # That the signal came in time is known but for the router, whose socket is there just before it is ready.
+            if reached != "walbus.sock":
+                assert dev.out == b"", "it was ready already"
+            if sig != signal.SIGKILL:
+                assert dev.process.returncode == 0, dev.err
+                assert dev.err == b""
+                assert os.listdir(parent) == []
+            wait_for(lambda: not processes_of(parent), 20, "no process is left")
+            wait_for(lambda: os.listdir(parent) == [], 20, "no folder is left")
+    finally:
+        shutil.rmtree(parent)
 
 
 def test_dev_output_is_fit_for_eval():
