@@ -20,10 +20,9 @@ json_t *vectors_load(const char *file)
     else
         (void)snprintf(path, sizeof path, "%s/../shared/vectors/%s", root ? root : ".", file);
     if (access(path, R_OK) != 0) {
-        (void)printf("SKIP: no %s: neither WALBUS_VECTORS names its folder, nor is there "
-                     "shared/vectors beside the checkout\n",
+        unit_skipped("no %s: neither WALBUS_VECTORS names its folder, nor is there shared/vectors "
+                     "beside the checkout",
                      file);
-        (void)fflush(stdout);
         return NULL;
     }
     json_t *all = json_load_file(path, JSON_DECODE_INT_AS_REAL, &error);
