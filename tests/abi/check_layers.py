@@ -3,7 +3,8 @@
 """check_layers.py SOURCE-ROOT: the #include "…" lines point only where HACKING.md's layers allow.
 
 lib/base <- lib/codec <- lib/pg <- { lib/client, lib/settings }; the daemon is made of all but lib/client and its
-public headers, the command of all, and neither includes the other's headers; public headers include public headers only. And nothing of main.c
+public headers, the command of all, and neither includes the other's headers; public headers include public headers
+only. And nothing of main.c
 is in the static libraries of the two programs.
 """
 

@@ -17,8 +17,8 @@ TEST_SECONDS = 240
 
 @pytest.fixture
 def descriptors():
-    """The most descriptors that this process may have, its soft limit (often 1024) raised to the hard one. Programs that
-    the test has started before, walbusd among them, still have the soft one and must raise it themselves."""
+    """The most descriptors that this process may have, its soft limit (often 1024) raised to the hard one.
+    Programs that were started before, walbusd among them, still have the soft one and must raise it themselves."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield hard

@@ -332,7 +332,8 @@ REDIRECTED_OPERAND = "The shell takes an unquoted > as a redirection: write it a
 
 @pytest.mark.parametrize("arguments,hint", [
     (["tail", "--exclude"], REDIRECTED_OPERAND), (["tail", "--exact"], REDIRECTED_OPERAND),
-    (["tail", "--starts-with"], REDIRECTED_OPERAND), (["tail", ""], REDIRECTION), (["tail", "--exclude", ""], REDIRECTION),
+    (["tail", "--starts-with"], REDIRECTED_OPERAND), (["tail", ""], REDIRECTION),
+    (["tail", "--exclude", ""], REDIRECTION),
 ], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
 def test_a_missing_operand_names_the_redirection(arguments, hint):
     """What `walbus tail --exclude > file` and `walbus tail "$unset"` come to."""

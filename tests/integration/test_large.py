@@ -53,7 +53,7 @@ def test_slot_that_cannot_be_decoded():
     """14 and 15 accept a message that they can never decode again (fixed by a limit in 16)."""
     available = available_memory()
     if available < 8 << 30:
-        pytest.skip(f"the server needs several GB for this message: 8 GiB are to be available, and {available >> 20} MiB are")
+        pytest.skip(f"the server needs several GB for this message, and only {available >> 20} MiB of 8192 are available")
     with Server() as own:
         own.start()
         own.create_bus()

@@ -31,8 +31,8 @@ def test_every_form(router, pooler, conn, tmp_path):
         (["--raw", "a.raw", "nine"], b"", ["nine"], True),
         (["--raw", "--non-transactional", "a.rawnow", "ten"], b"", ["ten"], False),
         (["--raw", "--lines", "a.rawlines"], b"eleven\ntwelve\n", ["eleven", "twelve"], True),
-        (["--type", "t", "--source", "/s", "--subject", "u", "--attr", "partitionkey=eu", "--attr", "id=i", "a.attr", "13"],
-         b"", [13], True),
+        (["--type", "t", "--source", "/s", "--subject", "u", "--attr", "partitionkey=eu", "--attr", "id=i", "a.attr",
+          "13"], b"", [13], True),
         (["--allow-reserved", "_reserved", "14"], b"", [14], True),
     ]
     count = sum(len(data) for _, _, data, _ in forms)
@@ -87,7 +87,8 @@ def test_two_at_once_share_a_session(router, pooler, server):
             both["second"].stdin.close()
             both["second"].stdin = None
             for name in ("first", "second"):
-                out, err = both[name].communicate(b"".join(lines[number // 2:]) if name == "first" else None, timeout=60)
+                rest = b"".join(lines[number // 2:]) if name == "first" else None
+                out, err = both[name].communicate(rest, timeout=60)
                 assert (both[name].returncode, err) == (0, b""), (name, err)
                 ids[name] = out.decode().split()
         finally:

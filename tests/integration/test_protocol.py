@@ -12,7 +12,7 @@ import pytest
 from harness import cbor
 from harness.router import Router
 from harness.subscriber import (ACK, BEGIN, ERROR, FLAG_IGNORABLE, HEADER, HELLO, MESSAGE, PROGRESS, REPLY, REQUEST,
-                                SUBSCRIBE, SUBSCRIBED, WELCOME, Closed, Connection, Deadline, RouterError, Subscriber)
+                                SUBSCRIBE, SUBSCRIBED, WELCOME, Connection, Deadline, RouterError, Subscriber)
 from harness.waiting import wait_for
 
 HELLO_BODY = {"min": 1, "max": 1, "layout": 1, "client": "walbus tests"}

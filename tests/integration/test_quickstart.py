@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: PostgreSQL
-"""examples/quickstart.sh, as a newcomer runs it, in a copy of what it needs of the tree and with a build that is there."""
+"""examples/quickstart.sh as a newcomer runs it, in a copy of what it needs of the tree, with a build that is there."""
 
 import os
 import re
@@ -74,7 +74,8 @@ def clusters():
 
 def test_quickstart(tree, build):
     os.symlink(build, os.path.join(tree, "build"))
-    subprocess.run(["ninja", "-C", build], check=True, stdout=subprocess.PIPE, timeout=200)  # the time is meant without it
+    # The time is meant without building.
+    subprocess.run(["ninja", "-C", build], check=True, stdout=subprocess.PIPE, timeout=200)
     before = clusters()
     done = quickstart(tree)
     assert done.returncode == 0, done
@@ -96,7 +97,8 @@ def stub_build(tree, build, application):
         f.write("build all: phony\n")
     path = os.path.join(folder, "examples", "quickstart")
     with open(path, "w", encoding="utf-8") as f:
-        f.write(f"#!/bin/sh\nset -eu\nwalbus={build}/cli/walbus\nquickstart={build}/examples/quickstart\n{application}\n")
+        f.write(f"#!/bin/sh\nset -eu\nwalbus={build}/cli/walbus\nquickstart={build}/examples/quickstart\n"
+                f"{application}\n")
     os.chmod(path, 0o755)
 
 
@@ -140,7 +142,8 @@ def test_without_root_and_without_a_package(tree):
         f.write('#!/bin/sh\nfor package; do :; done\ncase $package in libuv1-dev | meson) exit 1 ;; esac\n'
                 'printf installed\n')
     os.chmod(stub, 0o755)
-    done = quickstart(tree, env={"PATH": tools, "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"}, **places.drop_privileges())
+    done = quickstart(tree, env={"PATH": tools, "HOME": "/nonexistent", "LC_ALL": "C.UTF-8"},
+                      **places.drop_privileges())
     assert done.returncode == 2, done
     assert done.stdout == ""
     commands = [line for line in done.stderr.splitlines() if "apt-get" in line]

@@ -140,7 +140,8 @@ def test_stop_while_catching_up(bus, transactions):
         try:
             if transactions > 1:
                 wait_for(lambda: len(sub.messages) >= BACKLOG_MESSAGES // 50 or failures, 60, "the first messages")
-            # "catchup" until the walsender has read all WAL for the first time; of one transaction it sends nothing before.
+            # "catchup" until the walsender has read all WAL for the first time; of one transaction it sends nothing
+            # before.
             with bus.connect() as conn:
                 at_stop = conn.rows("SELECT r.state, pg_current_wal_lsn() - s.confirmed_flush_lsn "
                                     "FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid")
