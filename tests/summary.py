@@ -3,7 +3,8 @@
 """Adds up what `meson test` and pytest have written: summary.py [testlog.json] [junit.xml]
 
 Names what failed, and prints `N passed, N failed, N skipped`; exit 1 when something failed. A unit test program
-counts its Check tests, every other meson test counts as one.
+counts its Check tests, every other meson test counts as one. A Check test cannot skip: one that prints a line that
+begins with SKIP is counted as skipped, not as passed.
 """
 
 import json
@@ -12,6 +13,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
+SKIP = re.compile(r"^SKIP:? *(.*)", re.M)
 
 
 class Sum:
@@ -21,17 +23,25 @@ class Sum:
         self.failed += count
         print(f"FAILED {name}")
 
+    def add_skipped(self, name, why):
+        self.skipped += 1
+        print(f"SKIPPED {name}: {why}")
+
     def meson(self, path):
         with open(path, encoding="utf-8") as f:
             for test in map(json.loads, f):
-                suites = CHECK.findall(test.get("stdout") or "")
+                stdout = test.get("stdout") or ""
+                suites = CHECK.findall(stdout)
                 good = test["result"] in ("OK", "EXPECTEDFAIL")
                 if test["result"] == "SKIP":
-                    self.skipped += 1
+                    self.add_skipped(test["name"], (stdout.strip().splitlines() or ["no reason given"])[-1])
                 elif suites:
                     checks = sum(int(n) for n, _, _ in suites)
                     bad = sum(int(f) + int(e) for _, f, e in suites)
-                    self.passed += checks - bad
+                    skips = SKIP.findall(stdout)
+                    for why in skips:
+                        self.add_skipped(test["name"], why)
+                    self.passed += max(checks - bad - len(skips), 0)
                     if bad or not good:
                         self.add_failed(f"{test['name']} ({test['result']})", max(bad, 1))
                 elif good:
@@ -46,8 +56,7 @@ class Sum:
             if kinds & {"failure", "error"}:
                 self.add_failed(name)
             elif "skipped" in kinds:
-                self.skipped += 1
-                print(f"SKIPPED {name}: {case.find('skipped').get('message')}")
+                self.add_skipped(name, case.find("skipped").get("message"))
             else:
                 self.passed += 1
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: PostgreSQL
 import os
+import resource
 import signal
 import sys
 
@@ -12,6 +13,16 @@ from harness.server import Server  # noqa: E402
 
 # Every wait inside a test has its own deadline; this one ends a test that waits where nobody thought of one.
 TEST_SECONDS = 240
+
+
+@pytest.fixture
+def descriptors():
+    """The most descriptors that this process may have, its soft limit (often 1024) raised to the hard one.
+    Programs that were started before, walbusd among them, still have the soft one and must raise it themselves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture(autouse=True)

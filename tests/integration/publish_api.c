@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * publish_api DSN: libwalbus' publishing on a real server, through the shared
+ * publish_api [POOLER-DSN] DSN: libwalbus' publishing on a real server, through the shared
  * library. What was published is read back by a temporary slot of pgoutput, so
  * contents, flags, order and LSNs are the ones that a subscriber would get. The
- * role must be a superuser. One line a check on stdout; exit 0 when all are ok.
+ * role must be a superuser. With a second DSN the first one is a pooler's, in
+ * mode transaction and with one session of that server's for all. One line a check on stdout; exit 0 when all are ok.
  */
 #include <libpq-fe.h>
 #include <stdarg.h>
@@ -65,13 +66,14 @@ static PGconn *open_connection(const char *dsn)
     return conn;
 }
 
-static struct walbus_publisher *new_publisher(size_t max_content)
+static struct walbus_publisher *new_publisher(size_t max_content, size_t max_prefix)
 {
     struct walbus_publisher_options options = WALBUS_PUBLISHER_OPTIONS_INIT;
     struct walbus_publisher *p = NULL;
 
     options.source = "/test";
     options.max_content = max_content;
+    options.max_prefix = max_prefix;
     if (walbus_publisher_new(&options, &p) != WALBUS_OK)
         die("walbus_publisher_new", "failed");
     return p;
@@ -177,10 +179,14 @@ static void test_one(struct walbus_publisher *p, PGconn *conn, PGconn *reader)
         check(m[0].size > 4 && memcmp(m[0].content, "\xd9\xd9\xf7", 3) == 0, "tag 55799");
         check(strlen(receipt.id) == 36 && receipt.id[14] == '7' && holds(&m[0], receipt.id),
               "a UUIDv7 as id: %s", receipt.id);
-        check(holds(&m[0], "/test") && holds(&m[0], "gtraceparent") == false &&
-                  holds(&m[0], "traceparent") && holds(&m[0], "application/json") &&
-                  holds(&m[0], event.data),
-              "source, attributes and data");
+        check(holds(&m[0], "/test") && holds(&m[0], "application/json") && holds(&m[0], event.data),
+              "source, content type and data");
+        /* Text strings of 12, 2, 11 and 4 bytes: each name stands right before its value. */
+        check(holds(&m[0], "\x6cpartitionkey\x62"
+                           "eu") &&
+                  holds(&m[0], "\x6btraceparent\x64"
+                               "00-1"),
+              "attributes, name before value");
     }
     PQclear(r);
 
@@ -558,7 +564,7 @@ static void test_bad_events(struct walbus_publisher *p, PGconn *conn)
 static void test_sizes(struct walbus_publisher *p, PGconn *conn)
 {
     static char bytes[2000];
-    struct walbus_publisher *small = new_publisher(1000);
+    struct walbus_publisher *small = new_publisher(1000, 0);
     struct walbus_event event = new_event("a");
 
     expect(small, walbus_publish_raw(small, conn, "a", bytes, 1000, 0, NULL), WALBUS_OK,
@@ -577,6 +583,46 @@ static void test_sizes(struct walbus_publisher *p, PGconn *conn)
     expect(p, walbus_publish_many(p, conn, &event, 130000000, 0, NULL), WALBUS_BATCH_TOO_LARGE,
            "130 million events");
     small = walbus_publisher_free(small);
+
+    /* The default, from both sides; in a transaction, so that nothing of it is decoded. */
+    uint8_t *large = calloc(1, (size_t)WALBUS_MAX_CONTENT + 1);
+
+    if (!large)
+        die("64 MiB", "no memory");
+    check(WALBUS_MAX_CONTENT == 67108864, "the default limit is 64 MiB");
+    run(conn, "BEGIN");
+    expect(p, walbus_publish_raw(p, conn, "a", large, WALBUS_MAX_CONTENT, 0, NULL), WALBUS_OK,
+           "64 MiB");
+    expect(p, walbus_publish_raw(p, conn, "a", large, (size_t)WALBUS_MAX_CONTENT + 1, 0, NULL),
+           WALBUS_TOO_LARGE, "64 MiB and a byte");
+    run(conn, "ROLLBACK");
+    free(large);
+}
+
+/* max_prefix: below the default, above it, and no further than 1 MiB. */
+static void test_prefix_limit(PGconn *conn)
+{
+    static char text[2002];
+    struct walbus_publisher *p = new_publisher(0, 10);
+    struct walbus_publisher_options options = WALBUS_PUBLISHER_OPTIONS_INIT;
+
+    memset(text, 'x', sizeof text - 1);
+    expect(p, walbus_publish_raw(p, conn, text + sizeof text - 1 - 10, "", 0, 0, NULL), WALBUS_OK,
+           "10 bytes, where 10 are allowed");
+    expect(p, walbus_publish_raw(p, conn, text + sizeof text - 1 - 11, "", 0, 0, NULL),
+           WALBUS_BAD_PREFIX, "11 bytes");
+    p = walbus_publisher_free(p);
+    p = new_publisher(0, 2000);
+    expect(p, walbus_publish_raw(p, conn, text + 1, "", 0, 0, NULL), WALBUS_OK,
+           "2000 bytes, where 2000 are allowed");
+    expect(p, walbus_publish_raw(p, conn, text, "", 0, 0, NULL), WALBUS_BAD_PREFIX, "2001 bytes");
+    p = walbus_publisher_free(p);
+    options.source = "/test";
+    options.max_prefix = (1u << 20) + 1;
+    check(walbus_publisher_new(&options, &p) == WALBUS_BAD_ARGUMENT, "a limit above 1 MiB");
+    options.max_prefix = 1u << 20;
+    check(walbus_publisher_new(&options, &p) == WALBUS_OK, "1 MiB");
+    p = walbus_publisher_free(p);
 }
 
 static const char *function_of(PGconn *conn)
@@ -646,15 +692,203 @@ static void test_connection_states(struct walbus_publisher *p, PGconn *conn, con
     run(conn, "ROLLBACK");
 }
 
+/* ---- through a pooler ---- */
+
+enum { POOLED_MAX = 4000 };
+
+/* What is to come back, in this order. */
+struct pooled {
+    const char *prefix;
+    bool transactional;
+    struct walbus_receipt receipt;
+};
+
+static struct pooled pooled[POOLED_MAX];
+static size_t n_pooled;
+
+static struct pooled *pooled_add(const char *prefix, unsigned flags)
+{
+    if (n_pooled == POOLED_MAX)
+        die("pooled", "too many");
+    pooled[n_pooled] =
+        (struct pooled){.prefix = prefix, .transactional = !(flags & WALBUS_NON_TRANSACTIONAL)};
+    return &pooled[n_pooled++];
+}
+
+static void pooled_one(struct walbus_publisher *p, PGconn *conn, const char *prefix, unsigned flags)
+{
+    struct walbus_event event = new_event(prefix);
+    enum walbus_result result =
+        walbus_publish(p, conn, &event, flags, &pooled_add(prefix, flags)->receipt);
+
+    if (result != WALBUS_OK)
+        expect(p, result, WALBUS_OK, prefix);
+}
+
+static void pooled_many(struct walbus_publisher *p, PGconn *conn, const char *prefix, size_t n,
+                        unsigned flags)
+{
+    static struct walbus_event events[MANY];
+    static struct walbus_receipt receipts[MANY];
+
+    for (size_t i = 0; i < n; i++)
+        events[i] = new_event(prefix);
+    expect(p, walbus_publish_many(p, conn, events, n, flags, receipts), WALBUS_OK, prefix);
+    for (size_t i = 0; i < n; i++)
+        pooled_add(prefix, flags)->receipt = receipts[i];
+}
+
+/* All forms, by one client. */
+static void pooled_forms(struct walbus_publisher *p, PGconn *conn)
+{
+    struct walbus_event events[2] = {new_event("pooled.sent"), new_event("pooled.sent")};
+    struct walbus_receipt receipts[2];
+    uint64_t lsns[2];
+    PGresult *r;
+
+    pooled_one(p, conn, "pooled.alone", 0);
+    run(conn, "BEGIN");
+    pooled_one(p, conn, "pooled.transaction", WALBUS_REQUIRE_TRANSACTION);
+    run(conn, "SAVEPOINT s");
+    pooled_one(p, conn, "pooled.never", 0);
+    n_pooled--;
+    run(conn, "ROLLBACK TO s");
+    pooled_one(p, conn, "pooled.after", 0);
+    run(conn, "COMMIT");
+    run(conn, "BEGIN");
+    pooled_one(p, conn, "pooled.never", 0);
+    n_pooled--;
+    run(conn, "ROLLBACK");
+    pooled_one(p, conn, "pooled.now", WALBUS_NON_TRANSACTIONAL);
+    pooled_many(p, conn, "pooled.many", MANY, 0);
+    pooled_many(p, conn, "pooled.many_now", 10, WALBUS_NON_TRANSACTIONAL);
+
+    struct pooled *raw = pooled_add("pooled.raw", 0);
+    expect(p, walbus_publish_raw(p, conn, raw->prefix, "\0\xff", 2, 0, &raw->receipt.lsn),
+           WALBUS_OK, "raw");
+
+    expect(p, walbus_publish_send(p, conn, events, 2, 0, receipts), WALBUS_OK, "sent");
+    r = next_result(conn);
+    expect(p, walbus_publish_read(p, r, lsns, 2), WALBUS_OK, "and read");
+    PQclear(r);
+    for (int i = 0; i < 2; i++) {
+        receipts[i].lsn = lsns[i];
+        pooled_add("pooled.sent", 0)->receipt = receipts[i];
+    }
+
+    if (!PQenterPipelineMode(conn))
+        die("PQenterPipelineMode", PQerrorMessage(conn));
+    send_query(conn, "BEGIN");
+    expect(p, walbus_publish_send(p, conn, events, 2, WALBUS_REQUIRE_TRANSACTION, receipts),
+           WALBUS_OK, "in pipeline mode");
+    send_query(conn, "COMMIT");
+    if (!PQpipelineSync(conn))
+        die("PQpipelineSync", PQerrorMessage(conn));
+    PQclear(next_result(conn));
+    r = next_result(conn);
+    expect(p, walbus_publish_read(p, r, lsns, 2), WALBUS_OK, "and read");
+    PQclear(r);
+    PQclear(next_result(conn));
+    read_sync(conn);
+    if (!PQexitPipelineMode(conn))
+        die("PQexitPipelineMode", PQerrorMessage(conn));
+    for (int i = 0; i < 2; i++) {
+        receipts[i].lsn = lsns[i];
+        pooled_add("pooled.sent", 0)->receipt = receipts[i];
+    }
+}
+
+static int backend_of(PGconn *conn)
+{
+    PGresult *r = PQexec(conn, "SELECT pg_backend_pid()");
+
+    if (PQresultStatus(r) != PGRES_TUPLES_OK)
+        die("pg_backend_pid", PQerrorMessage(conn));
+    int pid = atoi(PQgetvalue(r, 0, 0));
+    PQclear(r);
+    return pid;
+}
+
+/* Two clients that have one session of the server between them. */
+static void pooled_by_turns(struct walbus_publisher *p, PGconn *a, PGconn *b)
+{
+    check(backend_of(a) == backend_of(b), "both have the same session");
+    for (int i = 0; i < 50; i++) {
+        pooled_one(p, a, "pooled.a", 0);
+        pooled_one(p, b, "pooled.b", 0);
+        run(a, "BEGIN");
+        pooled_one(p, a, "pooled.a", WALBUS_REQUIRE_TRANSACTION);
+        pooled_one(p, a, "pooled.a", WALBUS_REQUIRE_TRANSACTION);
+
+        /* b's waits in the pooler until a's transaction has ended. */
+        struct walbus_event event = new_event("pooled.b_waits");
+        struct walbus_receipt receipt;
+        if (walbus_publish_send(p, b, &event, 1, 0, &receipt) != WALBUS_OK)
+            die("sending", walbus_publisher_error(p));
+        pooled_one(p, a, "pooled.a", WALBUS_REQUIRE_TRANSACTION);
+        run(a, "COMMIT");
+        PGresult *r = PQgetResult(b);
+        if (walbus_publish_read(p, r, &receipt.lsn, 1) != WALBUS_OK)
+            die("reading", walbus_publisher_error(p));
+        PQclear(r);
+        while ((r = PQgetResult(b)))
+            PQclear(r);
+        pooled_add("pooled.b_waits", 0)->receipt = receipt;
+    }
+}
+
+static void test_pooler(const char *pooler, const char *server)
+{
+    static struct message m[POOLED_MAX];
+    /* Nothing is set on these: it would stay with a session that others get. */
+    PGconn *a = PQconnectdb(pooler), *b = PQconnectdb(pooler), *reader = open_connection(server);
+    struct walbus_publisher *p = new_publisher(0, 0);
+    PGresult *r = NULL;
+    bool in_order = true;
+
+    if (PQstatus(a) != CONNECTION_OK || PQstatus(b) != CONNECTION_OK)
+        die("connect", PQerrorMessage(PQstatus(a) != CONNECTION_OK ? a : b));
+    run(reader, "SELECT pg_create_logical_replication_slot('publish_api', 'pgoutput', true)");
+    pooled_forms(p, a);
+    pooled_by_turns(p, a, b);
+    size_t n = read_back(reader, m, POOLED_MAX, &r);
+    check(n == n_pooled, "%zu were published, %zu come back", n_pooled, n);
+    for (size_t i = 0; i < n && i < n_pooled; i++) {
+        const struct pooled *want = &pooled[i];
+        bool same = strcmp(m[i].prefix, want->prefix) == 0 &&
+                    m[i].transactional == want->transactional && m[i].lsn == want->receipt.lsn &&
+                    holds(&m[i], want->receipt.id);
+        if (!same && in_order)
+            check(false, "message %zu: %s instead of %s", i, m[i].prefix, want->prefix);
+        in_order = in_order && same;
+    }
+    check(in_order, "each once, in order, with its prefix, id, LSN and flag");
+    PQclear(r);
+    p = walbus_publisher_free(p);
+    PQfinish(a);
+    PQfinish(b);
+    PQfinish(reader);
+}
+
+static int result_of_all(void)
+{
+    (void)printf(n_failed ? "%d checks failed\n" : "all checks are ok\n", n_failed);
+    return n_failed ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3) {
+        test_pooler(argv[1], argv[2]);
+        return result_of_all();
+    }
     if (argc != 2) {
-        (void)fprintf(stderr, "usage: publish_api DSN\n");
+        (void)fprintf(stderr, "usage: publish_api DSN | publish_api POOLER-DSN DSN\n");
         return 2;
     }
     check(walbus_version_number() == WALBUS_VERSION_NUMBER, "version %s", walbus_version_text());
     PGconn *conn = open_connection(argv[1]), *reader = open_connection(argv[1]);
-    struct walbus_publisher *p = new_publisher(0);
+    struct walbus_publisher *p = new_publisher(0, 0);
 
     run(reader, "SELECT pg_create_logical_replication_slot('publish_api', 'pgoutput', true)");
     test_one(p, conn, reader);
@@ -669,12 +903,12 @@ int main(int argc, char **argv)
     test_prefixes(p, conn);
     test_bad_events(p, conn);
     test_sizes(p, conn);
+    test_prefix_limit(conn);
     test_server_errors(p, conn);
     test_connection_states(p, conn, argv[1]);
 
     p = walbus_publisher_free(p);
     PQfinish(conn);
     PQfinish(reader);
-    (void)printf(n_failed ? "%d checks failed\n" : "all checks are ok\n", n_failed);
-    return n_failed ? 1 : 0;
+    return result_of_all();
 }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 """Large messages: several in a row reach a reader, their memory is given back, and a slot that cannot be decoded is named."""
 
+import re
+
 import pytest
 from harness import places
 from harness.router import Router
@@ -41,8 +43,17 @@ def test_large_messages_and_a_reader_that_stops(bus, conn):
         wait_for(lambda: router.status()["too_slow"] == 1, 20, "the stopped one is let go")
 
 
+def available_memory():
+    """Bytes that new programs can have without swapping."""
+    with open("/proc/meminfo", encoding="ascii") as f:
+        return int(re.search(r"^MemAvailable:\s+(\d+) kB", f.read(), re.M).group(1)) * 1024
+
+
 def test_slot_that_cannot_be_decoded():
     """14 and 15 accept a message that they can never decode again (fixed by a limit in 16)."""
+    available = available_memory()
+    if available < 8 << 30:
+        pytest.skip(f"the server needs several GB for this message, and only {available >> 20} MiB of 8192 are available")
     with Server() as own:
         own.start()
         own.create_bus()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 """Clients that break the rules are closed with a reason, and nobody else notices."""
 
+import collections
 import os
 import random
 import socket
@@ -11,7 +12,7 @@ import pytest
 from harness import cbor
 from harness.router import Router
 from harness.subscriber import (ACK, BEGIN, ERROR, FLAG_IGNORABLE, HEADER, HELLO, MESSAGE, PROGRESS, REPLY, REQUEST,
-                                SUBSCRIBE, SUBSCRIBED, WELCOME, Closed, Connection, Deadline, RouterError, Subscriber)
+                                SUBSCRIBE, SUBSCRIBED, WELCOME, Connection, Deadline, RouterError, Subscriber)
 from harness.waiting import wait_for
 
 HELLO_BODY = {"min": 1, "max": 1, "layout": 1, "client": "walbus tests"}
@@ -30,6 +31,16 @@ def nobody_else_notices(router, conn):
     assert [m.prefix for m in sub.drain(conn) if m.prefix in (b"after", b"never")] == [b"after"]
     assert router.pid == pid and router.process.poll() is None
     assert router.status()["state"] == "streaming"
+
+
+def connect(path):
+    """A connection, also when the queue of those that are not accepted yet is full at the moment."""
+    deadline = Deadline(20, "the router accepts connections")
+    while True:
+        try:
+            return Connection(path, seconds=10)
+        except BlockingIOError:
+            time.sleep(min(0.01, deadline.left()))
 
 
 def frame(kind, body=b"", flags=0, size=None, zero=0):
@@ -222,30 +233,51 @@ def test_a_subscriber_may_be_silent(router, conn):
     assert [m.prefix for m in sub.collect(1)] == [b"wanted"]
 
 
-def test_flood_of_connections(router, conn):
-    """More than the router takes: those are told so. Those that are there stay, and places that are freed are used again."""
-    open_ones, refused = [], 0
+# ROUTER_SESSIONS_MAX in daemon/router.h, and how many more are tried.
+SESSIONS_MAX = 1000
+SURPLUS = 100
+
+
+def test_flood_of_connections(router, conn, descriptors):
+    """More than the router takes: exactly those are told so. Who is there stays, and freed places are used again."""
+    if descriptors < SESSIONS_MAX + SURPLUS + 100:
+        pytest.skip(f"a process may have only {descriptors} descriptors: raise the hard limit (ulimit -Hn)")
+
+    def answer(own):
+        """None when it is welcomed, else the code of the refusal."""
+        try:
+            own.hello()
+        except RouterError as e:
+            return e.code
+        except (BrokenPipeError, ConnectionResetError):  # refused before HELLO was sent: the reason is there to be read
+            return own.closed_by_router()
+        return None
+
+    open_ones = []
     try:
-        for _ in range(1500):
-            try:
-                own = Connection(router.socket, seconds=10)
-            except BlockingIOError:
-                time.sleep(0.01)
-                continue
-            open_ones.append(own)
-        for own in open_ones:
-            try:
-                own.hello()
-            except RouterError as e:
-                assert e.code == "limit"
-                refused += 1
-            except (Closed, BrokenPipeError, ConnectionResetError):
-                refused += 1
-        assert refused < len(open_ones)
+        # Two are there already: the fixture's subscriber, and for a moment each status request.
+        wait_for(lambda: len(router.status()["sessions"]) == 2, 10, "only the subscriber, and who asks")
+        for _ in range(SESSIONS_MAX - 1 + SURPLUS):
+            open_ones.append(connect(router.socket))
+        answers = [answer(own) for own in open_ones]
+        assert answers.count("limit") == SURPLUS, collections.Counter(answers)
+        assert answers.count(None) == SESSIONS_MAX - 1, collections.Counter(answers)
+        taken = [own for own, code in zip(open_ones, answers) if code is None]
+        assert taken[0].request("status")["state"] == "streaming", "who is in is served"
+        with Connection(router.socket) as own:
+            assert answer(own) == "limit", "every place is taken"
+        for own in taken[:SURPLUS]:
+            own.close()
+        wait_for(lambda: len(taken[-1].request("status")["sessions"]) == SESSIONS_MAX - SURPLUS, 20, "places are free")
+        again = [connect(router.socket) for _ in range(SURPLUS)]
+        open_ones += again
+        assert [answer(own) for own in again] == [None] * SURPLUS, "all of them are used again"
+        with Connection(router.socket) as own:
+            assert answer(own) == "limit", "and no more than these"
     finally:
         for own in open_ones:
             own.close()
-    wait_for(lambda: router.status() is not None, 20, "the router takes new connections")
+    wait_for(lambda: router.status() is not None and len(router.status()["sessions"]) == 2, 20, "the sessions are gone")
 
 
 def test_random_bytes(router):

@@ -140,12 +140,19 @@ def test_stop_while_catching_up(bus, transactions):
         try:
             if transactions > 1:
                 wait_for(lambda: len(sub.messages) >= BACKLOG_MESSAGES // 50 or failures, 60, "the first messages")
+            # "catchup" until the walsender has read all WAL for the first time; of one transaction it sends nothing
+            # before.
+            with bus.connect() as conn:
+                at_stop = conn.rows("SELECT r.state, pg_current_wal_lsn() - s.confirmed_flush_lsn "
+                                    "FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid")
             assert bus.stop("fast") < STOP_SECONDS
             reached = len(sub.messages)
+            assert [state for state, _ in at_stop] == ["catchup"], "the backlog was too small to be still in progress"
+            assert at_stop[0][1] > BACKLOG_MESSAGES * BACKLOG_SIZE // 10, at_stop
+            assert reached < BACKLOG_MESSAGES, "the subscriber has everything already"
             bus.start()
             reader.join(200)
             assert failures == []
-            assert reached < BACKLOG_MESSAGES, "the backlog was too small to be still in progress"
             numbers = [number(m) for m in sub.messages]
             assert numbers == list(range(numbers[0], BACKLOG_MESSAGES + 1)), "none twice, none missing"
             router.wait_state("streaming", 40)

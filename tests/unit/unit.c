@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,18 @@ int unit_run(const char *name, const TTest *const *tests, size_t n)
     bool good = srunner_ntests_failed(runner) == 0 && srunner_ntests_run(runner) > 0;
     srunner_free(runner);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+void unit_skipped(const char *fmt, ...)
+{
+    va_list ap;
+
+    (void)printf("SKIP: %s: ", tcase_name());
+    va_start(ap, fmt);
+    (void)vprintf(fmt, ap);
+    va_end(ap);
+    (void)putchar('\n');
+    (void)fflush(stdout);
 }
 
 struct bytes unit_bytes(const char *s)

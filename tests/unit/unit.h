@@ -36,6 +36,10 @@ int unit_run(const char *name, const TTest *const *tests, size_t n);
         return unit_run((name), unit_tests_, ARRAY_SIZE(unit_tests_)); \
     }
 
+/** Says that the running test does not test, and why; it is then to return. tests/summary.py counts
+ *  such lines: Check itself knows no skipped tests. */
+__attribute__((format(printf, 1, 2))) void unit_skipped(const char *fmt, ...);
+
 /** The bytes of a C string, without its NUL; borrowed. */
 struct bytes unit_bytes(const char *s);
 

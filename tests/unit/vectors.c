@@ -15,13 +15,14 @@ json_t *vectors_load(const char *file)
     char path[PATH_MAX];
     json_error_t error;
 
-    if (folder)
+    if (folder && *folder)
         (void)snprintf(path, sizeof path, "%s/%s", folder, file);
     else
         (void)snprintf(path, sizeof path, "%s/../shared/vectors/%s", root ? root : ".", file);
     if (access(path, R_OK) != 0) {
-        (void)printf("SKIP: no vectors at %s; WALBUS_VECTORS names their folder\n", path);
-        (void)fflush(stdout);
+        unit_skipped("no %s: neither WALBUS_VECTORS names its folder, nor is there shared/vectors "
+                     "beside the checkout",
+                     file);
         return NULL;
     }
     json_t *all = json_load_file(path, JSON_DECODE_INT_AS_REAL, &error);

@@ -4,8 +4,9 @@
 
 /*
  * Published test vectors, read at run time from the folder that WALBUS_VECTORS names, else from
- * ../shared/vectors beside the source tree (WALBUS_SOURCE_ROOT, set by Meson). They are not part of
- * the source tree; where they are missing, the tests that need them say SKIP on stdout and pass.
+ * shared/vectors beside the checkout (WALBUS_SOURCE_ROOT, set by Meson). They are not part of the
+ * source tree; where they are missing, a test that needs them prints a line that begins with SKIP
+ * and returns. tests/summary.py counts each such line as a skipped test.
  */
 
 #include <jansson.h>

@@ -235,6 +235,16 @@ class Connection:
         self.close()
 
 
+class Accepted(Connection):
+    """The router's end of a connection, for a test that plays the router."""
+
+    def __init__(self, accepted):  # pylint: disable=super-init-not-called
+        self.socket = accepted
+        self.buffer = bytearray()
+        self.at = 0
+        self.eof = False
+
+
 def request(path, what, args=None, seconds=10):
     """One control request over a connection of its own."""
     with Connection(path, seconds) as conn:
