@@ -630,9 +630,15 @@ def test_an_id_is_one_line(server):
     assert done.status == 2 and "control character" in done.error and done.out == b"", done
 
 
-def test_counts_of_one(router):
-    done = walbus("tail", "--socket", router.socket, "--timeout", "200ms")
-    assert done.status == 1 and "after 0 messages" in done.error, done
+def test_counts_of_one(router, conn):
+    arguments = ["tail", "--socket", router.socket, "--output", "cloudevents", "--timeout", "3"]
+    with Running(*arguments) as tail:
+        tail.wait_ready()
+        conn.emit("opaque", b"?")
+        conn.emit("a", b"\xd9\xd9\xf7" + cbor.dumps({"id": "1", "type": "t", "source": "/", "specversion": "1.0"}))
+        result = tail.wait_exit()
+    assert result.status == 1, result
+    assert b"after 1 message." in result.err and b"1 message that is no event." in result.err, result
 
 
 def test_no_ack(router, conn):
