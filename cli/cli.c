@@ -10,6 +10,10 @@
 
 /* ---- words on stderr ---- */
 
+const char cli_shell_hint[] =
+    "an unquoted > is taken by the shell as a redirection, so write it in "
+    "quotes, as in 'orders.>'";
+
 PRINTF_LIKE(2, 0) static void complain(const char *command, const char *fmt, va_list ap)
 {
     struct buf sentence = BUF_INIT, line = BUF_INIT;
@@ -56,6 +60,20 @@ int cli_usage(const char *command, const char *fmt, ...)
     va_end(ap);
     (void)fprintf(stderr, "Try 'walbus %s%s--help'.\n", command ? command : "", command ? " " : "");
     return CLI_USAGE;
+}
+
+int cli_take_duration(const char *command, const char *option, const char *value, uint64_t *ret_us)
+{
+    uint64_t us;
+    int rc = text_parse_duration(value, "s", &us);
+
+    if (rc == -EINVAL || (rc == 0 && us == 0))
+        return cli_usage(command, "--%s needs a time above 0 in seconds, not '%s'.", option, value);
+    if (rc < 0 || us > CLI_DURATION_MAX_US)
+        return cli_usage(command, "--%s can be %d days at most, not '%s'.", option,
+                         CLI_DURATION_MAX_DAYS, value);
+    *ret_us = us;
+    return CLI_OK;
 }
 
 bool cli_given(const struct cli *cli, const char *setting)
@@ -160,7 +178,7 @@ static const char *command_name(const struct parse *p)
     return p->command ? p->command->name : NULL;
 }
 
-/** Whether an option's argument is a pattern or a prefix, of which the shell may have taken a part. */
+/** Whether an option's argument is a pattern or prefix, a part of which the shell may have. */
 static bool takes_prefix(const struct cli_command *command, const char *name)
 {
     for (const struct cli_option *o = command ? command->options : NULL; o && o->name; o++)
@@ -177,10 +195,19 @@ static const char *option_value(struct parse *p, const char *name, const char *i
         return inline_value;
     if (p->at < p->argc)
         return p->argv[p->at++];
-    (void)cli_usage(command_name(p), "The option --%s needs an argument.%s", name,
-                    takes_prefix(p->command, name) ? " The shell takes an unquoted > as a "
-                                                     "redirection: write it as '>'."
-                                                   : "");
+    bool hint = takes_prefix(p->command, name);
+    (void)cli_usage(command_name(p), "The option --%s needs an argument%s%s.", name,
+                    hint ? "; " : "", hint ? cli_shell_hint : "");
+    return NULL;
+}
+
+static const struct cli_option *own_option(const struct parse *p, const char *name)
+{
+    const struct cli_option *o = p->command ? p->command->options : NULL;
+
+    for (; o && o->name; o++)
+        if (strcmp(o->name, name) == 0)
+            return o;
     return NULL;
 }
 
@@ -196,6 +223,10 @@ static int unknown_option(struct parse *p, const char *name)
     const char **names = calloc(n_own + settings_n_rows + ARRAY_SIZE(always) + 2, sizeof *names);
     if (!names)
         return cli_fail(command_name(p), "Not enough memory.");
+    if (strcmp(name, "json") == 0 && own_option(p, "output")) {
+        free(names);
+        return cli_usage(command_name(p), "There is no option --json; did you mean --output json?");
+    }
     for (size_t i = 0; i < n_own; i++)
         names[n++] = own[i].name;
     for (size_t i = 0; i < settings_n_rows; i++)
@@ -211,16 +242,6 @@ static int unknown_option(struct parse *p, const char *name)
                          : cli_usage(command_name(p), "There is no option --%s.", name);
     free(names);
     return status;
-}
-
-static const struct cli_option *own_option(const struct parse *p, const char *name)
-{
-    const struct cli_option *o = p->command ? p->command->options : NULL;
-
-    for (; o && o->name; o++)
-        if (strcmp(o->name, name) == 0)
-            return o;
-    return NULL;
 }
 
 static int take_setting(struct parse *p, const struct setting_row *row, const char *value)
@@ -361,9 +382,12 @@ static int read_settings(struct parse *p)
 {
     const char *path = p->config ? p->config : SETTINGS_DEFAULT_FILE;
     char why[SETTINGS_WHY_SIZE];
-    int rc = settings_from_environment(&p->cli->settings, true, why);
+    bool hermetic = p->command->hermetic;
+    int rc = hermetic ? 0 : settings_from_environment(&p->cli->settings, true, why);
 
-    /* the router's file may hold a dsn and be closed to others: a user of the command goes without */
+    if (hermetic && !p->config)
+        return CLI_OK;
+    /* the router's file may hold a dsn and be closed to others: users of the command go without */
     if (rc == 0 && !p->config && access(path, R_OK) < 0 && errno == EACCES)
         return CLI_OK;
     if (rc == 0)
@@ -400,6 +424,17 @@ static int parse_and_run(struct parse *p)
     return p->command->run(p->cli, p->state, p->n_operands, p->argv);
 }
 
+int cli_flush(void)
+{
+    /* A write that failed before this flush has dropped what it had, and left only its mark. */
+    bool failed = ferror(stdout);
+
+    errno = 0;
+    if (fflush(stdout) == 0 && !failed)
+        return 0;
+    return errno ? errno : EIO;
+}
+
 int cli_main(const struct cli_command *const *commands, int argc, char **argv)
 {
     struct cli cli = {0};
@@ -412,8 +447,8 @@ int cli_main(const struct cli_command *const *commands, int argc, char **argv)
     int status = parse_and_run(&p);
     free(p.state);
     settings_deinit(&cli.settings);
-    if (fflush(stdout) != 0 && status == CLI_OK)
-        status =
-            cli_fail(command_name(&p), "Cannot write to standard output: %s.", strerror(errno));
+    int why = cli_flush();
+    if (why != 0 && status == CLI_OK)
+        status = cli_fail(command_name(&p), "Cannot write to standard output: %s.", strerror(why));
     return status;
 }

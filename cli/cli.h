@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/log.h"
 #include "base/macros.h"
@@ -47,6 +48,8 @@ struct cli_command {
     int (*run)(struct cli *cli, void *state, int argc, char **argv);
     size_t state_size; /* zeroed memory for `state` */
     bool lists;        /* takes --json */
+    bool hermetic;     /* settings come from the command line, and --config's file if it is there,
+                          alone: neither from the environment nor from the default file */
 };
 
 extern const struct cli_command cli_command_setup, cli_command_teardown, cli_command_tail,
@@ -59,6 +62,22 @@ extern const struct cli_command cli_command_setup, cli_command_teardown, cli_com
  * running. Returns the exit status; a stdout that could not be written is CLI_FAILED.
  */
 int cli_main(const struct cli_command *const *commands, int argc, char **argv);
+
+/** Writes what stdio still has for stdout. 0, or the errno of this or an earlier write that failed
+ *  (EIO when that is no longer known). */
+int cli_flush(void) MUST_CHECK;
+
+/** The longest time that an option takes: in ns it still leaves room below 2^64 for the clock. */
+#define CLI_DURATION_MAX_DAYS 10000
+#define CLI_DURATION_MAX_US   (CLI_DURATION_MAX_DAYS * UINT64_C(86400000000))
+
+/** The argument of an option that is a time above 0, without a unit in seconds. CLI_OK, or
+ *  CLI_USAGE after saying why. */
+int cli_take_duration(const char *command, const char *option, const char *value,
+                      uint64_t *ret_us) MUST_CHECK;
+
+/** The clause for a pattern or prefix that is missing: what the shell may have done with it. */
+extern const char cli_shell_hint[];
 
 /** Whether a setting was given as an option on the command line. */
 bool cli_given(const struct cli *cli, const char *setting);

@@ -148,6 +148,22 @@ static bool is_plain_path(const char *path)
                strlen(path);
 }
 
+/*
+ * The server's user, where it is another, gets two folders and no more: what root opens and removes
+ * beside them, the logs first of all, nobody else can put links in the place of. Both are 0700,
+ * since whoever reaches the server's socket is its superuser. 0 or a negative errno.
+ */
+static int fill_folder(const struct dev_plan *plan)
+{
+    if (mkdir(plan->data, 0700) < 0 || mkdir(plan->server_socket, 0700) < 0)
+        return -errno;
+    if (plan->change_user &&
+        (chmod(plan->folder, 0711) < 0 || chown(plan->data, plan->uid, plan->gid) < 0 ||
+         chown(plan->server_socket, plan->uid, plan->gid) < 0))
+        return -errno;
+    return 0;
+}
+
 static int make_folder(struct dev_plan *plan)
 {
     const char *tmp = getenv("TMPDIR");
@@ -155,17 +171,19 @@ static int make_folder(struct dev_plan *plan)
     if (!tmp || !is_plain_path(tmp))
         tmp = "/tmp";
     snprintf(plan->folder, sizeof plan->folder, "%s/walbus-dev-XXXXXX", tmp);
-    /* 0700 and the server's own: whoever reaches its socket is its superuser. */
     if (!mkdtemp(plan->folder))
         return cli_fail("dev", "%s: %s.", plan->folder, strerror(errno));
-    if (plan->change_user && chown(plan->folder, plan->uid, plan->gid) < 0) {
-        int status = cli_fail("dev", "%s: %s.", plan->folder, strerror(errno));
-        (void)rmdir(plan->folder);
+    snprintf(plan->data, sizeof plan->data, "%s/data", plan->folder);
+    snprintf(plan->server_socket, sizeof plan->server_socket, "%s/pg", plan->folder);
+    int rc = fill_folder(plan);
+    if (rc < 0) {
+        int status = cli_fail("dev", "%s: %s.", plan->folder, strerror(-rc));
+        dev_remove_folder(plan->folder);
         return status;
     }
     snprintf(plan->socket, sizeof plan->socket, "%s/walbus.sock", plan->folder);
     snprintf(plan->dsn, sizeof plan->dsn, "host=%s port=5432 dbname=postgres user=postgres",
-             plan->folder);
+             plan->server_socket);
     return CLI_OK;
 }
 
@@ -241,8 +259,9 @@ static int serve(const struct dev_plan *plan, int ready_fd, int signal_fd, int a
             }
             if (argc == 0) {
                 printf("WALBUS_DSN='%s'\nWALBUS_SOCKET='%s'\nready\n", plan->dsn, plan->socket);
-                if (fflush(stdout) != 0)
-                    return cli_fail("dev", "standard output: %s.", strerror(errno));
+                int why = cli_flush();
+                if (why != 0)
+                    return cli_fail("dev", "Cannot write to standard output: %s.", strerror(why));
             } else if ((command = start_command(plan, argv)) < 0) {
                 return cli_fail("dev", "%s.", strerror(errno));
             }
@@ -255,8 +274,9 @@ static int serve(const struct dev_plan *plan, int ready_fd, int signal_fd, int a
             return exit_status(status);
         if (si.ssi_signo == SIGCHLD)
             continue;
+        /* With a COMMAND that never began the signal is what ended it, in a shell's words. */
         if (command == 0)
-            return CLI_OK;
+            return argc == 0 ? CLI_OK : 128 + (int)si.ssi_signo;
         /* The terminal gives SIGINT to the whole group; the others, and a second one, are handed
          * on. */
         if (si.ssi_signo != SIGINT || si.ssi_code != SI_KERNEL || stopping)
@@ -272,6 +292,9 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
     sigset_t signals, before;
     pid_t parent = getppid();
 
+    if (cli_given(cli, "dsn") || cli_given(cli, "socket"))
+        return cli_usage("dev", "--%s names another server or router; dev runs its own.",
+                         cli_given(cli, "dsn") ? "dsn" : "socket");
     int status = make_plan(cli, state, &plan);
     if (status != CLI_OK)
         return status;
@@ -307,6 +330,8 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
     (void)fd_close(ready[1]);
     if (getppid() == parent)
         status = serve(&plan, ready[0], signal_fd, argc, argv);
+    else if (argc > 0) /* the parent's end came before we asked to be told of it */
+        status = 128 + SIGTERM;
     (void)fd_close(hold[1]);
     int keeper_status;
     while (waitpid(keeper, &keeper_status, 0) < 0 && errno == EINTR)
@@ -321,23 +346,26 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
 
 const struct cli_command cli_command_dev = {
     .name = "dev",
-    .usage = "[OPTION…] [-- COMMAND [ARGUMENT…]]",
+    .usage = "[OPTION...] [-- COMMAND [ARGUMENT...]]",
     .sentence = "Run a throw-away PostgreSQL and a router.",
     .details =
-        "Prints WALBUS_DSN='…' and WALBUS_SOCKET='…', then `ready`, and runs until SIGINT. With\n"
+        "Prints WALBUS_DSN='...' and WALBUS_SOCKET='...', then 'ready', and runs until SIGINT. "
+        "With\n"
         "COMMAND it runs that with both exported, prints nothing itself, and exits with its "
         "status.\n"
         "The server listens on a socket in a folder of its own, not on TCP; as root it runs as "
         "the\n"
-        "user postgres, else nobody. Without --keep all is gone at the end, also when the parent ends.\n"
+        "user postgres, else nobody. Without --keep all is gone at the end, also when the parent\n"
+        "ends. Neither variables nor the settings file of another bus reach them.\n"
         "\n"
         "Examples:\n"
         "  walbus dev\n"
         "  walbus dev -- sh -c 'walbus tail --count 1 & sleep 1; walbus publish orders.created 1; "
         "wait'\n"
-        "  walbus dev --pg-bindir /usr/lib/postgresql/15/bin -- ./my-tests\n",
+        "  walbus dev --pg-bindir /usr/lib/postgresql/15/bin -- ./my-tests",
     .options = dev_options,
     .option = dev_option,
     .run = dev_run,
     .state_size = sizeof(struct dev),
+    .hermetic = true,
 };

@@ -43,7 +43,7 @@
 #define START_MS  60000
 #define SETUP_MS  30000
 #define ROUTER_MS 30000
-/* design section 9: the router stops in under 5 s. */
+/* The router promises to stop in under 5 s. */
 #define ROUTER_STOP_MS 6000
 #define SERVER_STOP_MS 10000
 /* The server says that it is ready in a file; how often that is looked at. */
@@ -130,14 +130,14 @@ static enum await await(struct keeper *k, pid_t pid, int ms, bool heed_hold)
         if (pid > 0 && waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
             info.si_pid == pid)
             return AWAIT_ENDED;
-        uint64_t now = clock_monotonic_ns();
-        if (now >= end)
+        int left = clock_ms_until(end);
+        if (left == 0)
             return AWAIT_TIMEOUT;
         struct pollfd fds[2] = {
             {.fd = k->signal_fd, .events = POLLIN},
             {.fd = heed_hold ? k->hold_fd : -1, .events = POLLIN},
         };
-        if (poll(fds, 2, (int)((end - now) / 1000000u) + 1) < 0)
+        if (poll(fds, 2, left) < 0)
             continue;
         if (fds[0].revents) {
             struct signalfd_siginfo si;
@@ -209,14 +209,19 @@ static bool run(struct keeper *k, const char *log, bool as_server, int ms, const
 /* The eighth line of postmaster.pid is the server's state, "ready" with blanks behind. */
 static bool server_is_ready(struct keeper *k)
 {
-    char path[sizeof k->plan->folder + 32];
+    char path[sizeof k->plan->data + 32];
     char line[256];
     bool ready = false;
 
-    snprintf(path, sizeof path, "%s/data/postmaster.pid", k->plan->folder);
-    FILE *f = fopen(path, "re");
-    if (!f)
+    snprintf(path, sizeof path, "%s/postmaster.pid", k->plan->data);
+    /* The file is the server's user's, who may be another: no link is followed, no pipe waited for.
+     */
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+    if (!f) {
+        (void)fd_close(fd);
         return false;
+    }
     for (int n = 1; fgets(line, sizeof line, f); n++) {
         if (n == 1 && strtol(line, NULL, 10) != k->server)
             break;
@@ -230,22 +235,19 @@ static bool server_is_ready(struct keeper *k)
 static bool start_server(struct keeper *k)
 {
     const struct dev_plan *plan = k->plan;
-    char initdb[PATH_MAX + 16], postgres[PATH_MAX + 16], data[sizeof plan->folder + 8],
-        sockets[sizeof plan->folder + 32];
+    char initdb[PATH_MAX + 16], postgres[PATH_MAX + 16], sockets[sizeof plan->server_socket + 32];
 
     snprintf(initdb, sizeof initdb, "%s/initdb", plan->bindir);
     snprintf(postgres, sizeof postgres, "%s/postgres", plan->bindir);
-    snprintf(data, sizeof data, "%s/data", plan->folder);
-    snprintf(sockets, sizeof sockets, "unix_socket_directories=%s", plan->folder);
-    const char *make[] = {
-        initdb,      "-D", data, "-U", "postgres", "--auth=trust", "--no-locale", "--encoding=UTF8",
-        "--no-sync", NULL};
+    snprintf(sockets, sizeof sockets, "unix_socket_directories=%s", plan->server_socket);
+    const char *make[] = {initdb,         "-D",          plan->data,        "-U",        "postgres",
+                          "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync", NULL};
     if (!run(k, "initdb.log", true, INITDB_MS, "initdb failed.", make))
         return false;
     /* fsync off: the whole cluster is thrown away with the machine's first crash anyway. */
     const char *start[] = {postgres,
                            "-D",
-                           data,
+                           plan->data,
                            "-c",
                            "listen_addresses=",
                            "-c",
@@ -279,12 +281,15 @@ static bool start_server(struct keeper *k)
 static bool start_router(struct keeper *k)
 {
     const struct dev_plan *plan = k->plan;
-    const char *setup[] = {plan->walbus, "setup",         "--dsn",           plan->dsn, "--slot",
-                           plan->slot,   "--publication", plan->publication, NULL};
-    const char *router[] = {
-        plan->walbusd,   "--dsn",           plan->dsn,  "--slot",     plan->slot,
-        "--publication", plan->publication, "--socket", plan->socket, NULL};
-    const char *wait[] = {plan->walbus, "status", "--socket", plan->socket, "--wait", "30", NULL};
+    /* The machine's settings file must not reach them either. */
+    const char *setup[] = {plan->walbus,    "setup",           "--config", "/dev/null",
+                           "--dsn",         plan->dsn,         "--slot",   plan->slot,
+                           "--publication", plan->publication, NULL};
+    const char *router[] = {plan->walbusd,     "--config", "/dev/null",  "--dsn",
+                            plan->dsn,         "--slot",   plan->slot,   "--publication",
+                            plan->publication, "--socket", plan->socket, NULL};
+    const char *wait[] = {plan->walbus, "status", "--config", "/dev/null", "--socket",
+                          plan->socket, "--wait", "30",       NULL};
 
     if (!run(k, "setup.log", false, SETUP_MS, "walbus setup failed.", setup))
         return false;

@@ -15,7 +15,11 @@
 #include "base/macros.h"
 
 struct dev_plan {
-    char folder[80];       /* holds everything; short enough for two socket paths */
+    /* Holds everything: the logs and the router's socket, and below it the server's user's `data`
+     * and `server_socket`. It is short enough for two socket paths. */
+    char folder[80];
+    char data[80 + sizeof "/data"];
+    char server_socket[80 + sizeof "/pg"];
     char bindir[PATH_MAX]; /* initdb and postgres */
     char walbus[PATH_MAX]; /* this executable, for `setup` and `status --wait` */
     char walbusd[PATH_MAX];

@@ -11,7 +11,7 @@
 #include "base/buf.h"
 #include "base/macros.h"
 
-/** Most bytes of one operand or line: WALBUS_LARGEST_CONTENT, beyond which nothing can be published. */
+/** Most bytes of one operand or line: WALBUS_LARGEST_CONTENT; nothing larger can be published. */
 #define INPUT_MAX ((size_t)512 * 1024 * 1024)
 
 /** A descriptor that is read in blocks. Set `fd`, and `at` and `end` to 0. */

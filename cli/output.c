@@ -31,31 +31,19 @@ void output_deinit(struct output *o)
     buf_deinit(&o->buf);
 }
 
-static int timeout_until(uint64_t deadline_ns)
-{
-    uint64_t now = clock_monotonic_ns(), ms;
-
-    if (deadline_ns == UINT64_MAX)
-        return -1;
-    if (now >= deadline_ns)
-        return 0;
-    ms = (deadline_ns - now + 999999) / 1000000;
-    return ms > INT_MAX ? INT_MAX : (int)ms;
-}
-
 /** 0: a write of up to PIPE_BUF bytes will not wait. 1: stop. */
 static int wait_writable(struct output *o, int stop_fd, uint64_t deadline_ns)
 {
     for (;;) {
         struct pollfd fds[2] = {{.fd = o->fd, .events = POLLOUT},
                                 {.fd = stop_fd, .events = POLLIN}};
-        int n = poll(fds, 2, timeout_until(deadline_ns));
+        int n = poll(fds, 2, clock_ms_until(deadline_ns));
 
         if (n < 0 && errno != EINTR)
             return -errno;
         if (n > 0 && fds[0].revents)
             return 0;
-        if (n > 0 || (n == 0 && timeout_until(deadline_ns) == 0))
+        if (n > 0 || (n == 0 && clock_ms_until(deadline_ns) == 0))
             return 1;
     }
 }

@@ -302,9 +302,9 @@ void print_gap_sentence(const struct frame_gap *g, struct buf *out)
     buf_printf(out, "gap from %s to %s", position_format(g->from, from),
                position_format(g->to, to));
     if (g->messages != UINT64_MAX)
-        buf_printf(out, ", %" PRIu64 " messages", g->messages);
+        buf_printf(out, ", %" PRIu64 " message%s", g->messages, g->messages == 1 ? "" : "s");
     if (g->bytes != UINT64_MAX)
-        buf_printf(out, ", %" PRIu64 " bytes", g->bytes);
+        buf_printf(out, ", %" PRIu64 " byte%s", g->bytes, g->bytes == 1 ? "" : "s");
     if (g->reason.size > 0) {
         buf_append_str(out, ": ");
         text_put_visible(out, g->reason);

@@ -12,6 +12,9 @@
 /** Values begin here, or two columns behind a longer key. */
 #define VALUE_COLUMN 24
 
+/** How a position that is not known yet, or a session's without a subscription, is written. */
+#define NO_POSITION "0:0/0:0"
+
 /** Levels on one line: a session, and its lists. */
 #define INLINE_DEPTH 2
 
@@ -70,6 +73,9 @@ static void put_scalar(struct buf *out, struct bytes key, struct bytes item)
         put_size(out, h.arg);
     else if (h.type == CBOR_UINT && ends_with(key, "_ms"))
         put_milliseconds(out, h.arg);
+    else if (h.type == CBOR_TEXT && !h.indefinite && bytes_equal(key, bytes_of_text("position")) &&
+             bytes_equal(h.str, bytes_of_text(NO_POSITION)))
+        buf_append_u8(out, '-');
     else if (h.type == CBOR_TEXT && !h.indefinite)
         text_put_visible(out, h.str);
     else if (h.type == CBOR_SIMPLE && h.arg == CBOR_SIMPLE_NULL)
@@ -189,7 +195,7 @@ struct bytes print_status_text(struct bytes status, const char *key)
     while (walk_next(&w, &name, &item)) {
         struct cbor_reader r = cbor_reader_init(item);
 
-        if (bytes_equal(name, (struct bytes){(const uint8_t *)key, strlen(key)}))
+        if (bytes_equal(name, bytes_of_text(key)))
             return cbor_read_text(&r, &text) == CBOR_OK ? text : (struct bytes){NULL, 0};
     }
     return (struct bytes){NULL, 0};

@@ -46,7 +46,7 @@ static const struct cli_option options[] = {
     {"subject", "TEXT", "What in the source the event is about."},
     {"attr", "NAME=VALUE",
      "A further attribute: id, time, datacontenttype, traceparent, your own. May be repeated."},
-    {"allow-reserved", NULL, "Allow a PREFIX that begins with '_'."},
+    {"allow-reserved", NULL, "Allow a PREFIX that begins with '_', other than _walbus.heartbeat."},
     {NULL, NULL, NULL},
 };
 
@@ -549,7 +549,7 @@ static int publish_lines(struct cli *cli, const struct publish *p)
 static int check_usage(const struct publish *p, int argc, char **argv)
 {
     if (argc < 1)
-        return cli_usage(NAME, "PREFIX is missing.");
+        return cli_usage(NAME, "PREFIX is missing; %s.", cli_shell_hint);
     if (argc > 2)
         return cli_usage(NAME, "DATA is one argument, '%s' is one more: put it into quotes.",
                          argv[2]);
@@ -565,8 +565,7 @@ static int check_usage(const struct publish *p, int argc, char **argv)
 
     size_t at;
     enum subject_fault fault =
-        subject_check_publish((struct bytes){(const uint8_t *)argv[0], strlen(argv[0])},
-                              WALBUS_MAX_PREFIX, p->reserved, &at);
+        subject_check_publish(bytes_of_text(argv[0]), WALBUS_MAX_PREFIX, p->reserved, &at);
 
     if (fault == SUBJECT_RESERVED)
         return cli_usage(NAME, "PREFIX '%s' is reserved; --allow-reserved publishes it.", argv[0]);

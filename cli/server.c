@@ -46,7 +46,7 @@ void cli_report(const char *command, const char *finding, const char *mend)
 
     (void)cli_fail(command, "%s", finding);
     buf_append_str(&line, "  mend: ");
-    text_put_visible(&line, (struct bytes){(const uint8_t *)mend, strlen(mend)});
+    text_put_visible(&line, bytes_of_text(mend));
     (void)fprintf(stderr, "%s\n", buf_str(&line));
     buf_deinit(&line);
 }

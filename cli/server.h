@@ -12,7 +12,8 @@
 
 /**
  * Connects with the settings' dsn; warns on stderr of a password given on the command line.
- * CLI_OK and *ret, to be closed with PQfinish; else says why on stderr and returns CLI_UNREACHABLE.
+ * CLI_OK and *ret, to be closed with PQfinish; else says why on stderr and returns CLI_UNREACHABLE;
+ * CLI_USAGE when the dsn is not understood; CLI_FAILED when memory ran out.
  */
 int cli_connect(struct cli *cli, const char *command, struct pg_conn **ret) MUST_CHECK;
 

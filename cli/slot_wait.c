@@ -8,11 +8,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "pg/connect.h"
 
 /* A slot on a quiet server is there in some 10 ms; past a second people begin to wonder. */
-#define PATIENCE_MS 1000
+#define PATIENCE_NS UINT64_C(1000000000)
 
 static volatile sig_atomic_t interrupted;
 
@@ -131,25 +132,16 @@ static void cancel(PGconn *conn)
     PQfreeCancel(c);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
-}
-
 /** Waits until the statement is through; the signals are let in only while it sleeps. */
 static void wait_for_result(struct wait *w, const sigset_t *while_asleep)
 {
     bool cancelled = false;
-    int64_t due = now_ms() + PATIENCE_MS;
+    uint64_t due = clock_monotonic_ns() + PATIENCE_NS;
 
     while (PQisBusy(w->conn)) {
         struct pollfd p = {.fd = PQsocket(w->conn), .events = POLLIN};
-        int64_t left = due - now_ms();
-        struct timespec timeout = {left > 0 ? left / 1000 : 0,
-                                   left > 0 ? left % 1000 * 1000000 : 0};
+        int left = clock_ms_until(due);
+        struct timespec timeout = {left / 1000, left % 1000 * 1000000L};
         int n = ppoll(&p, 1, &timeout, while_asleep);
 
         if (interrupted && !cancelled) {
@@ -161,7 +153,7 @@ static void wait_for_result(struct wait *w, const sigset_t *while_asleep)
         if (n == 0) {
             if (!cancelled)
                 tell(w);
-            due = now_ms() + PATIENCE_MS;
+            due = clock_monotonic_ns() + PATIENCE_NS;
         }
     }
 }

@@ -35,10 +35,7 @@ static int status_option(void *state, const struct cli_option *option, const cha
 {
     struct status_options *o = state;
 
-    (void)option;
-    if (text_parse_duration(value, "s", &o->wait_us) < 0 || o->wait_us == 0)
-        return cli_usage(COMMAND, "--wait needs a time above 0 in seconds, not '%s'.", value);
-    return CLI_OK;
+    return cli_take_duration(COMMAND, option->name, value, &o->wait_us);
 }
 
 struct status {
@@ -89,8 +86,7 @@ static int on_event(struct status *s, const struct subscriber_event *event)
         buf_clear(&s->answer);
         buf_append(&s->answer, event->reply.result.data, event->reply.result.size);
         struct bytes state = print_status_text(buf_bytes(&s->answer), "state");
-        const struct bytes streaming = {(const uint8_t *)"streaming", strlen("streaming")};
-        if (!s->wait || bytes_equal(state, streaming))
+        if (!s->wait || bytes_equal(state, bytes_of_text("streaming")))
             return show(s);
         s->ask_ns = clock_monotonic_ns() + AGAIN_NS;
         return -1;
@@ -131,15 +127,6 @@ static int out_of_time(struct status *s)
                                        state.size > 0 ? (const char *)state.data : "");
 }
 
-static int until(uint64_t ns)
-{
-    uint64_t now = clock_monotonic_ns();
-
-    if (now >= ns)
-        return 0;
-    return (int)MIN((ns - now + 999999) / 1000000, (uint64_t)INT_MAX);
-}
-
 /** Asks until there is an answer to exit with. */
 static int ask(struct status *s)
 {
@@ -159,11 +146,11 @@ static int ask(struct status *s)
         }
         if (rc < 0 || (rc = subscriber_flush(s->sub)) < 0)
             return cli_fail(COMMAND, "%s.", strerror(-rc));
-        if (until(s->deadline_ns) == 0)
+        if (clock_ms_until(s->deadline_ns) == 0)
             return out_of_time(s);
 
         struct pollfd fd = {.fd = subscriber_fd(s->sub), .events = subscriber_events(s->sub)};
-        int timeout = MIN(until(s->deadline_ns), until(s->ask_ns)),
+        int timeout = MIN(clock_ms_until(s->deadline_ns), clock_ms_until(s->ask_ns)),
             own = subscriber_timeout(s->sub);
         if (poll(&fd, 1, own >= 0 ? MIN(own, timeout) : timeout) < 0 && errno != EINTR)
             return cli_fail(COMMAND, "%s.", strerror(errno));
@@ -182,9 +169,9 @@ static int find_socket(struct status *s, char **ret)
             return cli_usage(COMMAND, "%s", s->unreachable);
         if (rc != -ENOENT)
             return cli_fail(COMMAND, "%s.", strerror(-rc));
-        if (!s->wait || until(s->deadline_ns) == 0)
+        if (!s->wait || clock_ms_until(s->deadline_ns) == 0)
             return cli_unreachable(COMMAND, "%s", s->unreachable);
-        (void)poll(NULL, 0, MIN(until(s->deadline_ns), (int)(AGAIN_NS / 1000000)));
+        (void)poll(NULL, 0, MIN(clock_ms_until(s->deadline_ns), (int)(AGAIN_NS / 1000000)));
     }
 }
 

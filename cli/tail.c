@@ -39,20 +39,20 @@ struct tail_options {
     uint64_t count;      /* 0: without end */
     uint64_t timeout_us; /* 0: none */
     enum print_format format;
+    bool no_ack;
 };
 
 static const struct cli_option tail_cli_options[] = {
     {"exact", "PREFIX", "Also follow the prefix that is exactly this. May be repeated."},
     {"starts-with", "PREFIX", "Also follow prefixes that begin with this. May be repeated."},
     {"exclude", "PATTERN", "Leave out prefixes that match this. May be repeated."},
+    {"from", "WHERE", "Where to begin; this version knows only now, the default."},
     {"count", "N", "Acknowledge and exit 0 after N messages."},
     {"timeout", "SECONDS", "Exit 1 when this passes, unless --count is reached before."},
-    {"output", "FORMAT", "text (default), json, cloudevents or raw."},
+    {"no-ack", NULL, "Do not tell the router what has been written."},
+    {"output", "FORMAT", "text (default), json, cloudevents or, not to a terminal, raw."},
     {NULL, NULL, NULL},
 };
-
-static const char shell_hint[] = "an unquoted > is taken by the shell as a redirection, so write "
-                                 "patterns in quotes, as in 'orders.>'";
 
 static int add_filter(struct filter *list, size_t *n, enum filter_kind kind, const char *text)
 {
@@ -60,7 +60,7 @@ static int add_filter(struct filter *list, size_t *n, enum filter_kind kind, con
 
     if (kind == FILTER_PATTERN && size == 0)
         return cli_usage(COMMAND, "A pattern is empty; %s. The empty prefix alone is --exact ''.",
-                         shell_hint);
+                         cli_shell_hint);
     if (size > FILTER_TEXT_MAX)
         return cli_usage(COMMAND, "A filter of %zu bytes is too long; at most %d are allowed.",
                          size, FILTER_TEXT_MAX);
@@ -94,12 +94,19 @@ static int tail_option(void *state, const struct cli_option *option, const char 
         return add_filter(o->exclusions, &o->n_exclusions, FILTER_PATTERN, value);
     if (strcmp(option->name, "count") == 0)
         return parse_count(value, &o->count);
-    if (strcmp(option->name, "timeout") == 0) {
-        if (text_parse_duration(value, "s", &o->timeout_us) < 0 || o->timeout_us == 0)
-            return cli_usage(COMMAND, "--timeout needs a time above 0 in seconds, not '%s'.",
-                             value);
+    if (strcmp(option->name, "timeout") == 0)
+        return cli_take_duration(COMMAND, option->name, value, &o->timeout_us);
+    if (strcmp(option->name, "no-ack") == 0) {
+        o->no_ack = true;
         return CLI_OK;
     }
+    if (strcmp(option->name, "from") == 0)
+        return strcmp(value, "now") == 0
+                   ? CLI_OK
+                   : cli_usage(COMMAND,
+                               "--from %s needs the journal, which this version does not have; "
+                               "there is only --from now.",
+                               value);
     if (print_format_parse(value, &o->format) < 0)
         return cli_usage(COMMAND, "--output is text, json, cloudevents or raw, not '%s'.", value);
     return CLI_OK;
@@ -118,6 +125,7 @@ struct tail {
     struct position last; /* handled, not necessarily written yet */
     bool moved;           /* `last` is not acknowledged yet */
     bool ready;           /* SUBSCRIBED has come once */
+    bool deaf;            /* nobody reads stdout any more, and stderr is to stay silent */
     bool done;            /* `status` is what to exit with */
     int status;
 };
@@ -137,7 +145,7 @@ static void on_notice(void *context, enum subscriber_notice notice, const char *
 
 static bool code_is(const struct control_error *e, const char *code)
 {
-    return bytes_equal(e->code, (struct bytes){(const uint8_t *)code, strlen(code)});
+    return bytes_equal(e->code, bytes_of_text(code));
 }
 
 static void on_error(struct tail *t, const struct control_error *e)
@@ -219,7 +227,8 @@ static void receive(struct tail *t)
 
 static int too_late(const struct tail *t)
 {
-    return cli_fail(COMMAND, "The time is over after %" PRIu64 " messages.", t->count);
+    return cli_fail(COMMAND, "The time is over after %" PRIu64 " message%s.", t->count,
+                    t->count == 1 ? "" : "s");
 }
 
 /** Writes what was printed and, when all of it is written, acknowledges it. */
@@ -227,12 +236,14 @@ static void write_and_acknowledge(struct tail *t)
 {
     int rc = output_flush(&t->output, t->signal_fd, t->deadline_ns);
 
-    if (rc < 0) {
-        finish(t, rc == -EPIPE
-                      ? CLI_OK
-                      : cli_fail(COMMAND, "Cannot write to standard output: %s.", strerror(-rc)));
+    if (rc == -EPIPE) {
+        t->deaf = true;
+        finish(t, CLI_OK);
+    } else if (rc < 0) {
+        finish(t, cli_fail(COMMAND, "Cannot write to standard output: %s.", strerror(-rc)));
     } else if (rc == 0 && t->moved) {
-        (void)subscriber_ack(t->sub, t->last, false); /* never beyond what was yielded */
+        if (!t->options->no_ack)
+            (void)subscriber_ack(t->sub, t->last, false); /* never beyond what was yielded */
         t->moved = false;
     } else if (rc == 1 && t->done && clock_monotonic_ns() >= t->deadline_ns) {
         finish(t, too_late(t)); /* received in time, but not read in time by who reads our output */
@@ -243,15 +254,9 @@ static void write_and_acknowledge(struct tail *t)
 
 static int wait_timeout(const struct tail *t)
 {
-    int timeout = subscriber_timeout(t->sub);
-    uint64_t now = clock_monotonic_ns();
+    int timeout = subscriber_timeout(t->sub), left = clock_ms_until(t->deadline_ns);
 
-    if (t->deadline_ns == UINT64_MAX || timeout == 0)
-        return timeout;
-    if (now >= t->deadline_ns)
-        return 0;
-    uint64_t left = (t->deadline_ns - now + 999999) / 1000000;
-    return timeout < 0 || left < (uint64_t)timeout ? (int)MIN(left, (uint64_t)INT_MAX) : timeout;
+    return timeout < 0 ? left : MIN(left, timeout);
 }
 
 static void wait_for_something(struct tail *t)
@@ -267,7 +272,8 @@ static void wait_for_something(struct tail *t)
             finish(t, cli_fail(COMMAND, "%s.", strerror(errno)));
         return;
     }
-    if (fds[1].revents || fds[2].revents & (POLLERR | POLLHUP))
+    t->deaf = fds[2].revents & (POLLERR | POLLHUP);
+    if (fds[1].revents || t->deaf)
         finish(t, CLI_OK);
     else if (clock_monotonic_ns() >= t->deadline_ns)
         finish(t, too_late(t));
@@ -279,10 +285,10 @@ static void say_farewell(struct tail *t)
     uint64_t until = clock_monotonic_ns() + FAREWELL_NS;
 
     while (subscriber_flush(t->sub) > 0) {
-        uint64_t now = clock_monotonic_ns();
+        int left = clock_ms_until(until);
         struct pollfd fd = {.fd = subscriber_fd(t->sub), .events = POLLOUT};
 
-        if (now >= until || poll(&fd, 1, (int)((until - now) / 1000000) + 1) < 0)
+        if (left == 0 || poll(&fd, 1, left) < 0)
             break;
     }
 }
@@ -301,9 +307,10 @@ static int follow(struct tail *t)
             wait_for_something(t);
     }
     say_farewell(t);
-    if (t->print.skipped > 0)
-        (void)cli_fail(COMMAND, "%" PRIu64 " messages that are no events were skipped.",
-                       t->print.skipped);
+    if (t->print.skipped > 0 && !t->deaf)
+        (void)cli_fail(COMMAND, "Skipped %" PRIu64 " message%s that %s.", t->print.skipped,
+                       t->print.skipped == 1 ? "" : "s",
+                       t->print.skipped == 1 ? "is no event" : "are no events");
     return t->status;
 }
 
@@ -365,7 +372,7 @@ static void warn_of_redirection(const struct tail_options *o, const struct outpu
 
         if (o->filters[i].kind == FILTER_PATTERN && text.data[text.size - 1] == '.')
             (void)cli_fail(COMMAND, "The pattern '%s' ends with an empty token; %s.",
-                           (const char *)text.data, shell_hint);
+                           (const char *)text.data, cli_shell_hint);
     }
 }
 
@@ -379,6 +386,9 @@ static int tail_run(struct cli *cli, void *state, int argc, char **argv)
         if (status != CLI_OK)
             return status;
     }
+    if (o->format == PRINT_RAW && isatty(STDOUT_FILENO))
+        return cli_usage(COMMAND, "--output raw: a terminal would act on control characters in "
+                                  "the contents; send them to a file or a pipe.");
     if (o->n_filters == 0)
         (void)add_filter(o->filters, &o->n_filters, FILTER_PATTERN, ">");
     if (o->timeout_us > 0)

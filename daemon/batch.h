@@ -29,7 +29,7 @@
 
 /** Head size at which a batch is handed on; one frame may take it beyond. */
 #define BATCH_SIZE 65536u
-/** Content above this is not copied (design section 8). */
+/** Content above this is not copied: it stays in libpq's buffer, which the batch then owns. */
 #define BATCH_COPY_MAX 65536u
 /** Content above this is counted apart, since one alone would fill a queue's ordinary limit. */
 #define BATCH_LARGE (8u << 20)

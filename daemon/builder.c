@@ -213,7 +213,7 @@ int builder_add(struct builder *b, const struct pgoutput *m, void **owner, bool 
     case PGOUTPUT_DELETE:
     case PGOUTPUT_TRUNCATE:
         return BUILDER_NOTHING;
-    case PGOUTPUT_STREAM_ABORT: /* PostgreSQL 18 may send one that nobody asked for (facts 1) */
+    case PGOUTPUT_STREAM_ABORT: /* PostgreSQL 18 may send one that nobody asked for */
         b->ignored++;
         return BUILDER_NOTHING;
     case PGOUTPUT_STREAM_START:

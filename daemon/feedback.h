@@ -22,11 +22,11 @@
 
 /** Standby status update, 'r': type, written, flushed, applied, clock (i64 each), reply flag. */
 #define FEEDBACK_SIZE 34
-/** Shortest time between reports that only a moved mark causes (the pace of syncs, design section 8). */
+/** Shortest time between reports that only a moved mark causes: the pace at which a disk syncs. */
 #define FEEDBACK_PACE_NS UINT64_C(10000000)
 /** Longest silence, whatever the server's timeout. */
 #define FEEDBACK_IDLE_NS UINT64_C(10000000000)
-/** So often one WAL end may be asked for in vain before the stream is closed (design section 9). */
+/** So often one WAL end may be asked for in vain before the stream is closed: far more than an answer under way explains. */
 #define FEEDBACK_ASKED_MAX 1000u
 
 struct feedback {

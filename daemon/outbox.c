@@ -9,7 +9,8 @@
 
 #include "base/bytes.h"
 
-/* 256 ranges in one sendmsg reach the socket's full rate (facts 7). */
+/* Frames of 400 bytes over a Unix socket: 0.7 million a second with one in a sendmsg, 4.8 with 16,
+ * 11 with 256. */
 #define GATHER 256
 /* First size of the ring; a power of two. */
 #define ITEMS_START 16

@@ -446,7 +446,7 @@ static bool may_pass(const char *sqlstate)
     return false;
 }
 
-/* The same error at the same place again and again: the slot cannot be decoded there (facts 4.1). */
+/* The same error at the same place again and again: the slot cannot be decoded there. */
 static bool source_is_poisoned(struct source *s)
 {
     const char *error = buf_str(&s->link.error);
@@ -564,7 +564,7 @@ static void source_on_retry(uv_timer_t *timer)
     const struct connect_options options = {
         .dsn = s->dsn,
         .application_name = "walbusd",
-        .client_encoding = "SQL_ASCII", /* raw bytes, and no conversion that can fail (facts 4.3) */
+        .client_encoding = "SQL_ASCII", /* raw bytes, and no conversion that can fail */
         .replication = true,
     };
 

@@ -50,7 +50,7 @@ struct source_ops {
 /** First and longest wait between attempts, in ms; each is drawn from [half, whole]. */
 #define SOURCE_BACKOFF_FIRST_MS 100u
 #define SOURCE_BACKOFF_LAST_MS  5000u
-/** How long a server that is stopping may take to get its acknowledgement, in ms (design section 9). */
+/** How long a server that is stopping may take to get its acknowledgement, in ms: a fast shutdown must not be held up. */
 #define SOURCE_STOPPING_MS 1000u
 /** A slot that cannot be decoded gives the same error at the same place each time: so often it is tried,
  *  and at least for so long, in ms. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: PostgreSQL */
-/* The answer to REQUEST "status": what `walbus status` shows. Keys in the order of design section 11. */
+/* The answer to REQUEST "status": what `walbus status` shows. Keys in the order of the manual page. */
 #include "router.h"
 
 #include <inttypes.h>

@@ -193,7 +193,7 @@ static int stream_copy(struct stream *s, struct bytes in, void **owner, char why
         return r;
     if (frame.type == COPY_DATA)
         return stream_pgoutput(s, frame.payload, owner, why);
-    /* everything before a keepalive's WAL end was sent ahead of it (facts 5.2) */
+    /* a walsender sends everything before a keepalive's WAL end ahead of it */
     if (s->proven)
         builder_keepalive(&s->builder, frame.wal_end);
     if (frame.reply_requested)

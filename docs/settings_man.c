@@ -77,8 +77,6 @@ static const char *put_row(FILE *out, const struct setting_row *row, const char 
     buf_append(&text, help, size);
     fprintf(out, ".It Fl -%s Ar %s\n", row->name, row->metavar);
     put_text(out, buf_str(&text));
-    if (row->type == SETTING_DURATION)
-        fprintf(out, "A number without a unit counts %s.\n", row->unit);
     if (row->reloadable)
         fputs("Takes effect on\n.Dv SIGHUP .\n", out);
     if (head.failed || text.failed)

@@ -3,6 +3,8 @@
 # From a bare Debian 12 to events that arrive: installs what is missing, builds, starts a throw-away PostgreSQL
 # and a router, publishes from C (examples/quickstart.c), and shows what a subscriber gets. Exit 0 only
 # if exactly the right events came; 2 when packages are missing and root is needed to install them.
+# Run by `sh`, which knows no arrays: go on with bash.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -66,7 +68,7 @@ main()
     echo "Starting a throw-away PostgreSQL ($("$pg_bindir/postgres" --version)) and walbusd"
     "$build/cli/walbus" dev --pg-bindir "$pg_bindir" -- "${BASH_SOURCE[0]}" --session "$build" "$work" || status=$?
     if [ "$status" -eq 0 ]; then
-        echo "Try it yourself:  $build/cli/walbus dev"
+        echo "Try it yourself:  $build/cli/walbus dev --pg-bindir $pg_bindir"
     fi
     return "$status"
 }

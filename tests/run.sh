@@ -11,6 +11,8 @@
 #
 # The last line is `N passed, N failed, N skipped`; exit 1 when something failed. The folder of the server's
 # programs can be given as WALBUS_TEST_PG_15.
+# Run by `sh`, which knows no arrays: go on with bash.
+[ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -43,7 +43,8 @@
  *
  * A prefix is the routing key. It may be published when it has 1 to max_prefix
  * bytes and consists of tokens of A-Z a-z 0-9 _ - joined by single dots. A
- * first token that begins with "_" is reserved and needs a flag.
+ * first token that begins with "_" is reserved and needs a flag; the routers' own
+ * _walbus.heartbeat is never delivered and may not be published at all.
  *
  * A function that returns anything but WALBUS_OK before it has sent something
  * leaves connection and transaction as they were: these are all results but
@@ -107,7 +108,8 @@ struct walbus_publisher_options {
  * Makes a publisher. `options` is not kept.
  *
  * WALBUS_OK            *ret is the publisher; the caller frees it
- * WALBUS_BAD_ARGUMENT  NULL, a size that is too small, no source, one that is empty or not UTF-8,
+ * WALBUS_BAD_ARGUMENT  NULL, a size that is too small or beyond any version's, members of a later
+ *                      version that are not zero, no source, one that is empty or not UTF-8,
  *                      max_content above WALBUS_LARGEST_CONTENT, max_prefix above 1 MiB
  * WALBUS_NO_MEMORY
  */
@@ -163,7 +165,7 @@ struct walbus_event {
     const char *type;
     /** NULL: the publisher's. */
     const char *source;
-    /** NULL: a new UUIDv7. Subscribers drop repeats by source and id, so an id of your own must be
+    /** NULL: a new UUIDv7. No control characters. Subscribers drop repeats by source and id, so an id of your own must be
      *  unique for its source. */
     const char *id;
     /** µs since 1970-01-01 UTC, in the years 1 to 9999; 0: now. */
@@ -218,7 +220,7 @@ struct walbus_receipt {
  * under way. Not together with WALBUS_NON_TRANSACTIONAL (WALBUS_BAD_ARGUMENT).
  */
 #define WALBUS_REQUIRE_TRANSACTION 0x2u
-/** Allow a prefix whose first token begins with "_". */
+/** Allow a prefix whose first token begins with "_", other than _walbus.heartbeat. */
 #define WALBUS_ALLOW_RESERVED 0x4u
 
 /* ---- publishing, and waiting for the server's answer ---- */
@@ -233,7 +235,11 @@ struct walbus_receipt {
  *
  * WALBUS_OK                  done; the event is delivered when the transaction commits
  * WALBUS_BAD_ARGUMENT        publisher, conn, event or its prefix is NULL; the event's size is too
- *                            small; an unknown flag, or two that exclude each other
+ *                            small, or beyond any version's; it has members of a later version
+ *                            that are not zero; data is NULL with a size; an unknown data_kind;
+ *                            attributes is NULL with a number, or a name or value in it is NULL; a
+ *                            time outside the years 1 to 9999; an unknown flag, or two that
+ *                            exclude each other
  * WALBUS_NO_MEMORY           memory ran out
  * WALBUS_NOT_CONNECTED       conn is not open
  * WALBUS_BUSY                a command is in progress on conn, or its results are not read to the
@@ -242,7 +248,7 @@ struct walbus_receipt {
  * WALBUS_FAILED_TRANSACTION  an earlier statement of the transaction failed
  * WALBUS_NO_TRANSACTION      only with WALBUS_REQUIRE_TRANSACTION
  * WALBUS_BAD_PREFIX          against the rules at the top
- * WALBUS_BAD_EVENT           an attribute or the data is not valid
+ * WALBUS_BAD_EVENT           an attribute or the data is not valid, the id has a control character
  * WALBUS_TOO_LARGE           the encoded event is larger than max_content
  * WALBUS_NOT_PERMITTED       the role may not execute pg_logical_emit_message
  * WALBUS_SERVER              another error; walbus_publisher_sqlstate()
@@ -262,6 +268,7 @@ walbus_publish(struct walbus_publisher *publisher, struct pg_conn *conn,
  * ret      an array of n, or NULL; written only on WALBUS_OK
  *
  * Results as of walbus_publish(), and
+ * WALBUS_BAD_ARGUMENT        also: events is NULL and n is not 0; the sizes of two events differ
  * WALBUS_BATCH_TOO_LARGE     all events together are more than about 1 GB, which is as much as one
  *                            statement carries: publish them in several calls
  */
@@ -277,7 +284,9 @@ walbus_publish_many(struct walbus_publisher *publisher, struct pg_conn *conn,
  * content  `size` bytes; may be NULL when size is 0
  * ret_lsn  as struct walbus_receipt's lsn; may be NULL; written only on WALBUS_OK
  *
- * Results as of walbus_publish(), without WALBUS_BAD_EVENT.
+ * Results as of walbus_publish(), without WALBUS_BAD_EVENT, and
+ * WALBUS_BAD_ARGUMENT        publisher, conn or prefix is NULL; content is NULL and size is not 0;
+ *                            an unknown flag, or two that exclude each other
  */
 WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
 walbus_publish_raw(struct walbus_publisher *publisher, struct pg_conn *conn, const char *prefix,
@@ -290,8 +299,12 @@ walbus_publish_raw(struct walbus_publisher *publisher, struct pg_conn *conn, con
  * pipeline mode or non-blocking ones. The statement has been handed to libpq when
  * this returns WALBUS_OK; whether it worked, only its PGresult tells. n is at least 1.
  *
- * ids      an array of n, gets the ids (each receipt's lsn becomes 0); may be NULL; written only on
- * WALBUS_OK
+ * On a non-blocking connection a part of it may still be in libpq's buffer: call PQflush() until
+ * it returns 0, waiting for the socket to be writable or readable in between, before you wait for
+ * the result.
+ *
+ * ids      an array of n, gets the ids (each receipt's lsn becomes 0); may be NULL; written only
+ *          on WALBUS_OK
  *
  * Without pipeline mode the connection must be idle or in a transaction block
  * with nothing in progress. A pipeline that is known to be aborted takes the statement,
@@ -323,7 +336,8 @@ walbus_publish_send(struct walbus_publisher *publisher, struct pg_conn *conn,
                     const struct walbus_event *events, size_t n, unsigned flags,
                     struct walbus_receipt *ids);
 
-/** walbus_publish_raw(), without waiting. Its PGresult is read with n = 1. */
+/** walbus_publish_raw(), without waiting, as walbus_publish_send() has it. Its PGresult is read with
+ *  n = 1. */
 WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
 walbus_publish_send_raw(struct walbus_publisher *publisher, struct pg_conn *conn,
                         const char *prefix, const void *content, size_t size, unsigned flags);

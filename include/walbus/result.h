@@ -22,7 +22,8 @@ extern "C" {
 #define WALBUS_RESULTS(X)                                                                         \
     X(OK, 0, "success")                                                                           \
     /* The caller's mistake: NULL where it is not allowed, a number out of its range, an unknown  \
-       flag. Nothing was done. */                                                                 \
+       flag or kind, a struct whose size or later members this version does not know. Nothing     \
+       was done. */                                                                               \
     X(BAD_ARGUMENT, 1, "an argument is NULL or out of its range")                                 \
     /* Nothing was sent. */                                                                       \
     X(NO_MEMORY, 2, "not enough memory")                                                          \
@@ -48,7 +49,8 @@ extern "C" {
     /* Each content is small enough, but together they are more than one statement can carry. */  \
     X(BATCH_TOO_LARGE, 11, "the events together are larger than one statement can carry")         \
     /* Not UTF-8, a name that is no CloudEvents attribute name or stands twice, too many          \
-       attributes, or data that is not exactly one well-formed CBOR item. */                      \
+       attributes, a control character in the id, or data that is not exactly one                 \
+       well-formed CBOR item. */                                                                  \
     X(BAD_EVENT, 12, "an attribute or the data of the event is not valid")                        \
     /* SQLSTATE 42501: the role may not execute pg_logical_emit_message. */                       \
     X(NOT_PERMITTED, 13, "the role may not emit logical messages")                                \

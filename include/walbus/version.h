@@ -17,7 +17,11 @@ extern "C" {
 #define WALBUS_VERSION_NUMBER \
     (WALBUS_VERSION_MAJOR * 10000 + WALBUS_VERSION_MINOR * 100 + WALBUS_VERSION_PATCH)
 
-#define WALBUS_VERSION_TEXT "0.1.0"
+/** The same as text: "0.1.0". */
+#define WALBUS_VERSION_TEXT \
+    WALBUS_VERSION_JOIN_(WALBUS_VERSION_MAJOR, WALBUS_VERSION_MINOR, WALBUS_VERSION_PATCH)
+#define WALBUS_VERSION_JOIN_(major, minor, patch)  WALBUS_VERSION_QUOTE_(major, minor, patch)
+#define WALBUS_VERSION_QUOTE_(major, minor, patch) #major "." #minor "." #patch
 
 /**
  * The version of the library that the program runs with, in the form of

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 static inline uint16_t bytes_get_u16(const uint8_t *p)
 {
@@ -52,6 +53,12 @@ struct bytes {
     const uint8_t *data;
     size_t size;
 };
+
+/** The bytes of a C string without its NUL, borrowed; of NULL none. */
+static inline struct bytes bytes_of_text(const char *text)
+{
+    return (struct bytes){(const uint8_t *)text, text ? strlen(text) : 0};
+}
 
 /** Whether two byte strings hold the same bytes. */
 static inline bool bytes_equal(struct bytes a, struct bytes b)

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,16 @@ uint64_t clock_monotonic_ns(void)
 
     (void)clock_gettime(CLOCK_MONOTONIC, &ts);
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+int clock_ms_until(uint64_t deadline_ns)
+{
+    uint64_t now = clock_monotonic_ns();
+
+    if (now >= deadline_ns)
+        return 0;
+    uint64_t ms = (deadline_ns - now - 1) / 1000000 + 1;
+    return (int)MIN(ms, (uint64_t)INT_MAX);
 }
 
 int64_t clock_realtime_us(void)

@@ -8,6 +8,10 @@
 
 /** CLOCK_MONOTONIC in ns: for intervals. */
 uint64_t clock_monotonic_ns(void);
+/** The ms from now to `deadline_ns` (of clock_monotonic_ns; UINT64_MAX: never) as a timeout of
+ *  poll: rounded up, so that the deadline has passed when it is over; 0 when it has; at most
+ *  INT_MAX. */
+int clock_ms_until(uint64_t deadline_ns);
 /** CLOCK_REALTIME in µs since 1970-01-01 UTC. */
 int64_t clock_realtime_us(void);
 

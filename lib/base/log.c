@@ -17,11 +17,6 @@ static const char *const level_words[] = {
     [LOG_ERROR] = "error",
 };
 
-static struct bytes bytes_of(const char *s)
-{
-    return (struct bytes){(const uint8_t *)s, s ? strlen(s) : 0};
-}
-
 /* Whether a value stands for itself between '=' and the next blank. */
 static bool is_plain(struct bytes raw, struct bytes visible)
 {
@@ -35,7 +30,7 @@ static bool is_plain(struct bytes raw, struct bytes visible)
 
 static void put_text_value(struct buf *line, struct buf *scratch, const char *value)
 {
-    struct bytes raw = bytes_of(value);
+    struct bytes raw = bytes_of_text(value);
 
     buf_clear(scratch);
     text_put_visible(scratch, raw);
@@ -59,7 +54,7 @@ static void put_text_value(struct buf *line, struct buf *scratch, const char *va
  */
 static void put_json_string(struct buf *line, const char *value)
 {
-    struct bytes raw = bytes_of(value);
+    struct bytes raw = bytes_of_text(value);
     size_t at = 0;
 
     buf_append_u8(line, '"');
@@ -94,7 +89,7 @@ static void put_text_line(struct buf *line, const char *time, const char *level,
     struct buf scratch = BUF_INIT;
 
     buf_printf(line, "%s %s %s ", time, level, id);
-    text_put_visible(line, bytes_of(sentence));
+    text_put_visible(line, bytes_of_text(sentence));
     for (const struct log_field *f = fields; f->kind != LOG_FIELD_END; f++) {
         buf_printf(line, " %s=", f->key);
         if (f->kind == LOG_FIELD_U64)

@@ -18,7 +18,11 @@ size_t text_utf8_sequence(const uint8_t *p, size_t size, uint32_t *ret_code_poin
 
 bool text_is_utf8(struct bytes text);
 
-/** Whether a terminal shows this code point and does nothing else (what is hidden: text_put_visible). */
+/**
+ * Whether a terminal shows this code point and does nothing else. The list of those that it does
+ * not is in text.c alone: control characters (C0, DEL, C1), line and paragraph separators and
+ * bidirectional controls. All of them are below U+10000, so \uXXXX can write each.
+ */
 bool text_is_visible(uint32_t code_point);
 
 /**

@@ -19,7 +19,7 @@ bool struct_is_known(const void *given, size_t size, size_t known)
 {
     const uint8_t *bytes = given;
 
-    if (size < known)
+    if (size < known || size > STRUCT_SIZE_MAX)
         return false;
     for (size_t i = known; i < size; i++)
         if (bytes[i] != 0)
@@ -27,9 +27,20 @@ bool struct_is_known(const void *given, size_t size, size_t known)
     return true;
 }
 
-static struct bytes bytes_of(const char *s)
+/** Where the first control character stands (C0, DEL, C1; CloudEvents forbids them), or size. */
+static size_t control_character(struct bytes text)
 {
-    return (struct bytes){(const uint8_t *)s, strlen(s)};
+    size_t at = 0, n;
+    uint32_t code_point;
+
+    for (; at < text.size; at += n) {
+        n = text_utf8_sequence(text.data + at, text.size - at, &code_point);
+        if (n == 0) /* not UTF-8, which the encoder refuses */
+            return text.size;
+        if (code_point < 0x20 || (code_point >= 0x7f && code_point <= 0x9f))
+            return at;
+    }
+    return at;
 }
 
 /** What of an event the encoder refused. */
@@ -51,8 +62,9 @@ static void explain(const struct event *event, struct buf *why)
             if (bytes_equal(a->name, event->attributes[j].name))
                 fault = "stands there twice";
         if (!fault && a->value.size == 0 &&
-            (bytes_equal(a->name, bytes_of("id")) || bytes_equal(a->name, bytes_of("source")) ||
-             bytes_equal(a->name, bytes_of("type"))))
+            (bytes_equal(a->name, bytes_of_text("id")) ||
+             bytes_equal(a->name, bytes_of_text("source")) ||
+             bytes_equal(a->name, bytes_of_text("type"))))
             fault = "is empty";
         if (fault) {
             buf_append_str(why, "The attribute \"");
@@ -130,7 +142,14 @@ static enum walbus_result put(const struct walbus_event *in, const struct event_
         {"datacontenttype", in->content_type},
     };
     int rc = 0;
+    /* Programs keep and print ids one a line. */
+    struct bytes given_id = bytes_of_text(in->id);
+    size_t at = control_character(given_id);
 
+    if (at < given_id.size) {
+        buf_printf(why, "The id has a control character, at byte %zu.", at);
+        return WALBUS_BAD_EVENT;
+    }
     for (size_t i = 0; i < ARRAY_SIZE(own) && rc == 0; i++)
         if (own[i].value)
             rc = event_add(&event, own[i].name, own[i].value);

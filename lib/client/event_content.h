@@ -18,17 +18,22 @@ struct event_defaults {
     size_t max_content; /* bytes; data beyond it is refused before it is copied */
 };
 
+/** Beyond this, bytes, a size is taken for memory that was not initialised: no struct of a later
+ *  version will come near, and what a wild size says is never read. */
+#define STRUCT_SIZE_MAX 4096u
+
 /**
  * Whether a struct of the caller's, of `size` bytes by its own word, can be taken by a library that
- * knows `known` of them: it has all of these, and what a later version may have added is zero.
+ * knows `known` of them: it has all of these, at most STRUCT_SIZE_MAX bytes, and what a later
+ * version may have added is zero.
  */
 bool struct_is_known(const void *given, size_t size, size_t known);
 
 /**
  * Appends the encoded event. `id` gets the new id, or "" when the event has its own. WALBUS_OK;
- * WALBUS_BAD_ARGUMENT (data NULL with a size, unknown data_kind, attributes NULL with a number, a
- * time beyond the years 1 to 9999); WALBUS_BAD_EVENT; WALBUS_TOO_LARGE; WALBUS_NO_MEMORY; on a
- * failure a sentence is appended to `why`, and what `out` then holds is of no use.
+ * WALBUS_BAD_ARGUMENT (data NULL with a size, unknown data_kind, attributes NULL with a number
+ * or with NULL members, a time beyond the years 1 to 9999); WALBUS_BAD_EVENT; WALBUS_TOO_LARGE;
+ * WALBUS_NO_MEMORY; on a failure a sentence is appended to `why`, and what `out` then holds is of no use.
  */
 enum walbus_result event_content_put(const struct walbus_event *event,
                                      const struct event_defaults *defaults, struct buf *out,

@@ -35,7 +35,7 @@ enum walbus_result walbus_publisher_new(const struct walbus_publisher_options *o
     if (!options || !ret || !struct_is_known(options, options->size, sizeof *options) ||
         !options->source)
         return WALBUS_BAD_ARGUMENT;
-    struct bytes source = {(const uint8_t *)options->source, strlen(options->source)};
+    struct bytes source = bytes_of_text(options->source);
     if (source.size == 0 || !text_is_utf8(source) || options->max_prefix > MAX_PREFIX_MAX ||
         options->max_content > WALBUS_LARGEST_CONTENT)
         return WALBUS_BAD_ARGUMENT;
@@ -143,7 +143,7 @@ static enum walbus_result check_prefix(struct walbus_publisher *p, const char *p
 
     if (!prefix)
         return fail(p, WALBUS_BAD_ARGUMENT, "The prefix is NULL.");
-    struct bytes text = {(const uint8_t *)prefix, strlen(prefix)};
+    struct bytes text = bytes_of_text(prefix);
     enum subject_fault fault =
         subject_check_publish(text, p->max_prefix, flags & WALBUS_ALLOW_RESERVED, &offset);
     if (fault == SUBJECT_OK)
@@ -208,7 +208,7 @@ static enum walbus_result add_event(struct walbus_publisher *p, struct outgoing 
     if (result != WALBUS_OK)
         return result;
 
-    struct bytes prefix = {(const uint8_t *)event->prefix, strlen(event->prefix)};
+    struct bytes prefix = bytes_of_text(event->prefix);
     struct buf *content = emit_batch_begin(&out->batch, prefix);
     size_t before = content->size;
     result = event_content_put(event, &defaults, content, id, &p->why);
@@ -415,8 +415,7 @@ static enum walbus_result raw_statement(struct walbus_publisher *p, struct pg_co
     if (result != WALBUS_OK)
         return result;
     int rc = emit_one(ret, PQserverVersion(conn), !(flags & WALBUS_NON_TRANSACTIONAL),
-                      (struct bytes){(const uint8_t *)prefix, strlen(prefix)},
-                      (struct bytes){content, size});
+                      bytes_of_text(prefix), (struct bytes){content, size});
     return rc < 0 ? WALBUS_BATCH_TOO_LARGE : WALBUS_OK;
 }
 

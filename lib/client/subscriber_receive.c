@@ -28,13 +28,13 @@ int subscriber_fail(struct subscriber *s, const char *code, const char *why,
                     struct subscriber_event *ret)
 {
     struct control_error error = {
-        .code = {(const uint8_t *)code, strlen(code)},
+        .code = bytes_of_text(code),
         .fatal = true,
     };
 
     if (why != s->why)
         (void)snprintf(s->why, sizeof s->why, "%s", why);
-    error.text = (struct bytes){(const uint8_t *)s->why, strlen(s->why)};
+    error.text = bytes_of_text(s->why);
     if (s->out_sent == s->out.size)
         control_error_encode(&error, &s->out);
     s->ack_queued = false;
@@ -81,7 +81,7 @@ static void lose_position(struct subscriber *s, const char *because)
 
 static bool identity_is_other(const struct subscriber *s, struct bytes identity)
 {
-    struct bytes held = {(const uint8_t *)s->identity, strlen(s->identity)};
+    struct bytes held = bytes_of_text(s->identity);
 
     return held.size > 0 && identity.size > 0 && !bytes_equal(held, identity);
 }
@@ -155,7 +155,7 @@ static int on_error(struct subscriber *s, struct bytes body, struct subscriber_e
         return fail_body(s, FRAME_ERROR, why, ret);
     struct bytes unsupported = {(const uint8_t *)CONTROL_ERROR_UNSUPPORTED,
                                 strlen(CONTROL_ERROR_UNSUPPORTED)};
-    struct bytes invalid = {(const uint8_t *)CONTROL_ERROR_INVALID, strlen(CONTROL_ERROR_INVALID)};
+    struct bytes invalid = bytes_of_text(CONTROL_ERROR_INVALID);
     struct bytes stopping = {(const uint8_t *)CONTROL_ERROR_STOPPING,
                              strlen(CONTROL_ERROR_STOPPING)};
 

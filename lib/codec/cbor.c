@@ -53,7 +53,7 @@ void cbor_put_text(struct buf *b, struct bytes v)
 
 void cbor_put_str(struct buf *b, const char *s)
 {
-    cbor_put_text(b, (struct bytes){(const uint8_t *)s, strlen(s)});
+    cbor_put_text(b, bytes_of_text(s));
 }
 
 void cbor_put_bool(struct buf *b, bool v)

@@ -182,19 +182,6 @@ enum string_style {
     STRING_DIAGNOSTIC_IN_JSON, /* diagnostic notation that itself stands inside a JSON string */
 };
 
-/* Control characters, and what else makes a terminal do something: separators of lines and
- * paragraphs and the bidirectional controls. All below U+10000. */
-static bool is_control(uint32_t code_point, enum string_style style)
-{
-    if (code_point < 0x20 || (code_point >= 0x7f && code_point <= 0x9f))
-        return true;
-    if (style == STRING_JSON)
-        return false;
-    return code_point == 0x061c || code_point == 0x200e || code_point == 0x200f ||
-           (code_point >= 0x2028 && code_point <= 0x202e) ||
-           (code_point >= 0x2066 && code_point <= 0x2069);
-}
-
 static void put_escape(struct buf *out, uint32_t code_point, enum string_style style)
 {
     static const char letters[] = "\bb\ff\nn\rr\tt";
@@ -233,7 +220,7 @@ static void put_text(struct buf *out, struct bytes text, enum string_style style
                 continue;
             }
         }
-        if (code_point == '"' || code_point == '\\' || is_control(code_point, style)) {
+        if (code_point == '"' || code_point == '\\' || !text_is_visible(code_point)) {
             buf_append(out, text.data + copied, i - copied);
             put_escape(out, code_point, style);
             copied = i + n;

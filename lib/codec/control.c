@@ -215,7 +215,7 @@ static enum cbor_fault read_field(struct cbor_reader *r, const struct field *f, 
 static const struct field *find_field(const struct field *fields, size_t n, struct bytes key)
 {
     for (size_t i = 0; i < n; i++)
-        if (bytes_equal(key, (struct bytes){(const uint8_t *)fields[i].key, strlen(fields[i].key)}))
+        if (bytes_equal(key, bytes_of_text(fields[i].key)))
             return &fields[i];
     return NULL;
 }
@@ -446,11 +446,6 @@ static const char *const start_words[] = {
     [CONTROL_START_TIME] = "time",
 };
 
-static struct bytes bytes_of(const char *s)
-{
-    return (struct bytes){(const uint8_t *)s, strlen(s)};
-}
-
 static void put_filters(struct buf *out, const struct filter *filters, size_t n)
 {
     cbor_put_array(out, n);
@@ -473,7 +468,7 @@ void control_subscribe_encode(const struct control_subscribe *c, struct buf *out
         .filters = buf_bytes(&filters),
         .exclude = buf_bytes(&exclude),
         .name = c->name,
-        .start = bytes_of(start_words[c->start]),
+        .start = bytes_of_text(start_words[c->start]),
         .has_start = true,
         .position = c->position,
         .has_position = c->start == CONTROL_START_POSITION,
@@ -580,7 +575,8 @@ static int get_start(const struct wire_subscribe *wire, enum control_start *ret,
     if (wire->has_start) {
         size_t i = 0;
 
-        while (i < ARRAY_SIZE(start_words) && !bytes_equal(wire->start, bytes_of(start_words[i])))
+        while (i < ARRAY_SIZE(start_words) &&
+               !bytes_equal(wire->start, bytes_of_text(start_words[i])))
             i++;
         if (i == ARRAY_SIZE(start_words)) {
             struct buf shown = BUF_INIT;

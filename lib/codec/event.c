@@ -13,14 +13,9 @@
 /* RFC 8949 3.4.1: date and time as RFC 3339 text. */
 #define TAG_DATE_TIME 0
 
-static struct bytes bytes_of(const char *s)
-{
-    return (struct bytes){(const uint8_t *)s, strlen(s)};
-}
-
 static bool bytes_are(struct bytes b, const char *s)
 {
-    return bytes_equal(b, bytes_of(s));
+    return bytes_equal(b, bytes_of_text(s));
 }
 
 static bool is_head_of(uint8_t initial, enum cbor_kind type)
@@ -47,8 +42,8 @@ int event_add(struct event *event, const char *name, const char *value)
     if (event->n_attributes == EVENT_ATTRIBUTES_MAX)
         return -E2BIG;
     event->attributes[event->n_attributes++] = (struct event_attribute){
-        .name = bytes_of(name),
-        .value = bytes_of(value),
+        .name = bytes_of_text(name),
+        .value = bytes_of_text(value),
         .is_text = true,
     };
     return 0;
@@ -64,7 +59,7 @@ static const struct event_attribute *find(const struct event *event, struct byte
 
 struct bytes event_get(const struct event *event, const char *name)
 {
-    const struct event_attribute *a = find(event, bytes_of(name));
+    const struct event_attribute *a = find(event, bytes_of_text(name));
 
     return a && a->is_text ? a->value : (struct bytes){NULL, 0};
 }
@@ -144,7 +139,7 @@ int event_encode(const struct event *event, struct buf *out)
     if (event->data.size > 0) {
         if (cbor_check_inside(event->data, EVENT_NESTING, NULL) != CBOR_OK)
             return -EINVAL;
-        pairs[n++] = (struct pair){bytes_of("data"), NULL};
+        pairs[n++] = (struct pair){bytes_of_text("data"), NULL};
     }
     qsort(pairs, n, sizeof pairs[0], compare_pairs);
     for (size_t i = 1; i < n; i++)

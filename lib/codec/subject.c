@@ -84,6 +84,8 @@ enum subject_fault subject_check_publish(struct bytes prefix, size_t max_size, b
     } else if (prefix.size > max_size) {
         fault = SUBJECT_TOO_LONG;
         at = max_size;
+    } else if (bytes_equal(prefix, bytes_of_text(SUBJECT_HEARTBEAT_PREFIX))) {
+        fault = SUBJECT_HEARTBEAT;
     } else if (prefix.data[0] == '_' && !allow_reserved) {
         fault = SUBJECT_RESERVED;
     } else {
@@ -125,6 +127,8 @@ const char *subject_fault_text(enum subject_fault fault)
                "'.'.";
     case SUBJECT_RESERVED:
         return "A prefix that begins with '_' is reserved.";
+    case SUBJECT_HEARTBEAT:
+        return "This prefix is the routers' own heartbeat, which is never delivered.";
     }
     return "The prefix may not be published.";
 }

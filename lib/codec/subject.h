@@ -52,6 +52,9 @@ size_t filter_tokens(const struct filter *filter);
  *  Start with rest = the whole prefix and *more = true. */
 bool subject_next_token(struct bytes *rest, bool *more, struct bytes *token);
 
+/** The routers' own: what comes under it is taken for a heartbeat and never delivered. */
+#define SUBJECT_HEARTBEAT_PREFIX "_walbus.heartbeat"
+
 /** Longest prefix that may be published unless the publisher was opened with another limit. */
 #define SUBJECT_PUBLISH_MAX 255
 
@@ -62,11 +65,12 @@ enum subject_fault {
     SUBJECT_EMPTY_TOKEN,/* "a..b", ".a", "a." */
     SUBJECT_CHARACTER,  /* a byte outside [A-Za-z0-9_-] and '.' */
     SUBJECT_RESERVED,   /* the first token begins with '_' and allow_reserved is false */
+    SUBJECT_HEARTBEAT,  /* SUBJECT_HEARTBEAT_PREFIX, allowed or not */
 };
 
 /**
  * Whether a prefix may be published: 1 to max_size bytes, tokens of
- * [A-Za-z0-9_-]+ joined by '.', no leading '_' unless allowed. *ret_offset (may
+ * [A-Za-z0-9_-]+ joined by '.', no leading '_' unless allowed, and never the heartbeat's. *ret_offset (may
  * be NULL) gets the byte at fault.
  */
 enum subject_fault subject_check_publish(struct bytes prefix, size_t max_size, bool allow_reserved,

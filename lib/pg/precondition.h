@@ -58,7 +58,7 @@ struct server_facts {
 };
 
 enum precondition_class {
-    PRECONDITION_REFUSE, /* design section 9, first row: mend it, then start again (exit 1) */
+    PRECONDITION_REFUSE, /* nothing works before it is mended: mend it, then start again (exit 1) */
     PRECONDITION_WAIT,   /* the slot is in use: wait */
     PRECONDITION_DECIDE, /* slot missing or invalidated: the operator decides (exit 4) */
 };

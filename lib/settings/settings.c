@@ -71,6 +71,10 @@ const struct setting_row settings_rows[] = {
         .for_command = true,
         .metavar = "PATH",
         .sentence = "The Unix socket between router and subscribers.",
+        .places = "$RUNTIME_DIRECTORY/walbus.sock, as root /run/walbus/walbus.sock, else "
+                  "$XDG_RUNTIME_DIR/walbus.sock",
+        .places_for_command = "the first that exists of $XDG_RUNTIME_DIR/walbus.sock and "
+                              "/run/walbus/walbus.sock",
         .offset = offsetof(struct settings, socket),
     },
     {
@@ -615,6 +619,15 @@ static void put_help_row(struct buf *out, const struct setting_row *row, bool co
     }
     if (row->preset) {
         buf_printf(out, "%sdefault %s", separator, row->preset);
+        separator = "; ";
+    }
+    const char *places = command ? row->places_for_command : row->places;
+    if (places) {
+        buf_printf(out, "%sif not given: %s", separator, places);
+        separator = "; ";
+    }
+    if (row->type == SETTING_DURATION) {
+        buf_printf(out, "%sa bare number is in %s", separator, row->unit);
         separator = "; ";
     }
     if (row->environment && (command || !row->environment_for_command)) {

@@ -60,6 +60,8 @@ struct setting_row {
     bool reloadable;    /* takes effect on SIGHUP */
     const char *metavar;
     const char *sentence;
+    const char *places; /* where it is looked for without the setting, for --help; or NULL */
+    const char *places_for_command;
     size_t offset;      /* in struct settings */
 };
 
@@ -93,7 +95,7 @@ int settings_from_file(struct settings *s, const char *path, char why[SETTINGS_W
 /** The option table for --help: one paragraph a row. command_only: for walbus, rows with for_command. */
 void settings_help(struct buf *out, bool command_only);
 
-/** The router's socket (design section 11, "Places") for walbusd: the setting, else
+/** The router's socket for walbusd: the setting, else
  *  $RUNTIME_DIRECTORY/walbus.sock, as root /run/walbus/walbus.sock, $XDG_RUNTIME_DIR/walbus.sock.
  *  0 and a malloc'ed path; -EINVAL with `why` (nothing fits, or over 107 bytes). */
 int settings_router_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;

@@ -48,7 +48,7 @@ int main(void)
     return puts(walbus_version_text()) < 0;
 }
 C
-# shellcheck disable=SC2046 # pkg-config prints words
+# shellcheck disable=SC2046,SC2086 # pkg-config prints words, and the variable holds words
 "$cc" -Wall -Wextra -Werror program.c -o program $(pkg-config "${flags[@]}" --cflags --libs walbus) ${WALBUS_TEST_LDFLAGS:-}
 
 library=$(pkg-config "${flags[@]}" --variable=libdir walbus)

@@ -14,7 +14,7 @@ if [ -n "$unversioned" ]; then
     printf 'exported without a version node:\n%s\n' "$unversioned"
     failed=1
 fi
-names=$(sed 's/@.*//' <<<"$exported")
+names=$(cut -d@ -f1 <<<"$exported")
 added=$(comm -23 <(printf '%s\n' "$names") <(sort "$list"))
 if [ -n "$added" ]; then
     printf 'exported, but not in %s (a new function needs its line there):\n%s\n' "$list" "$added"

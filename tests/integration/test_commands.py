@@ -765,3 +765,172 @@ def test_two_devs_at_once():
         t.join(130)
     assert [results[n].status for n in (0, 1)] == [0, 0], results
     assert results[0].text != results[1].text
+
+
+# ---- what must hold
+
+def test_a_full_disk_is_a_failure(server):
+    """More than stdio's buffer: the write that failed is long gone when the end comes."""
+    lines = b"1\n" * 3000
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([places.walbus(), "publish", "--dsn", server.dsn(), "--lines", "a"], input=lines,
+                              stdout=full, stderr=subprocess.PIPE, env=places.child_environment(), timeout=60, check=False)
+    assert done.returncode == 1 and b"standard output" in done.stderr, done
+
+
+def run_on_a_terminal(*arguments):
+    master, slave = os.openpty()
+    try:
+        done = subprocess.run([places.walbus(), *arguments], stdin=subprocess.DEVNULL, stdout=slave, stderr=subprocess.PIPE,
+                              env=places.child_environment(), timeout=60, check=False)
+    finally:
+        os.close(slave)
+        os.close(master)
+    return done
+
+
+def test_raw_never_goes_to_a_terminal():
+    done = run_on_a_terminal("tail", "--socket", "/nonexistent/s", "--output", "raw")
+    assert done.returncode == 2 and b"pipe" in done.stderr, done
+    assert run_on_a_terminal("tail", "--socket", "/nonexistent/s", "--output", "json").returncode == 3
+
+
+def test_json_holds_nothing_that_a_terminal_obeys(router, conn):
+    hidden = "\u061c\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\x1b\x9b"
+    event = {"id": "1", "data": {hidden: hidden}, "type": hidden, "source": "/", "specversion": "1.0"}
+    content = b"\xd9\xd9\xf7" + cbor.dumps(event)
+    for output in ("json", "cloudevents"):
+        with Running("tail", "--socket", router.socket, "--output", output, "--count", "1") as tail:
+            tail.wait_ready()
+            conn.emit("a", content)
+            result = tail.wait_exit()
+        assert result.status == 0 and result.out.isascii(), result
+        line, = result.json_lines()
+        line = line.get("event", line)
+        assert (line["type"], line["data"]) == (hidden, {hidden: hidden})
+
+
+@pytest.mark.parametrize("arguments,status,word", [
+    (["publish"], 2, "redirection"),
+    (["publish", "--allow-reserved", "_walbus.heartbeat"], 2, "never delivered"),
+    (["tail", "--json"], 2, "--output json"),
+    (["tail", "--from", "oldest"], 2, "needs the journal, which this version does not have"),
+    (["tail", "--from", "now", "--no-ack"], 3, "/nonexistent/s"),
+    (["tail", "--timeout", "10000d"], 3, "/nonexistent/s"),
+    (["tail", "--timeout", "10001d"], 2, "10000 days"),
+    (["tail", "--timeout", "18446744073709552"], 2, "10000 days"),
+    (["tail", "--timeout", "99999999999999999999"], 2, "10000 days"),
+    (["tail", "--timeout", "0"], 2, "above 0"),
+    (["status", "--wait", "10001d"], 2, "10000 days"),
+    (["status", "--wait", "18446744073709552"], 2, "10000 days"),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else None)
+def test_usage_is_explained(arguments, status, word):
+    done = walbus("--socket", "/nonexistent/s", "--dsn", "host=/nonexistent", *arguments)
+    assert done.status == status and word in done.error and done.out == b"", done
+
+
+def test_status_waits_for_the_longest_time_too(router):
+    done = walbus("status", "--socket", router.socket, "--wait", "10000d")
+    assert done.status == 0, done
+    assert "position -" in done.text, "a session without a subscription has no position"
+
+
+def test_an_id_is_one_line(server):
+    done = walbus("publish", "--dsn", server.dsn(), "a", "1", "--attr", "id=1\n2")
+    assert done.status == 2 and "control character" in done.error and done.out == b"", done
+
+
+def test_counts_of_one(router, conn):
+    arguments = ["tail", "--socket", router.socket, "--output", "cloudevents", "--timeout", "3"]
+    with Running(*arguments) as tail:
+        tail.wait_ready()
+        conn.emit("opaque", b"?")
+        conn.emit("a", b"\xd9\xd9\xf7" + cbor.dumps({"id": "1", "type": "t", "source": "/", "specversion": "1.0"}))
+        result = tail.wait_exit()
+    assert result.status == 1, result
+    assert b"after 1 message." in result.err and b"1 message that is no event." in result.err, result
+
+
+def test_no_ack(router, conn):
+    with Running("tail", "--socket", router.socket, "--no-ack", "--from", "now", "--count", "1") as tail:
+        tail.wait_ready()
+        conn.emit("a", b"")
+        assert tail.wait_exit().status == 0
+
+
+def test_skipped_ones_are_silent_behind_a_closed_pipe(router, conn):
+    tail = subprocess.Popen([places.walbus(), "tail", "--socket", router.socket, "--output", "cloudevents"],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=places.child_environment(),
+                            stdin=subprocess.DEVNULL)
+    try:
+        assert tail.stderr.readline() == b"ready\n"
+        conn.emit("opaque", b"?")
+        wait_for(lambda: any(s.get("messages") for s in router.status()["sessions"]), 20, "it was sent")
+        tail.stdout.close()
+        assert tail.wait(20) == 0
+        assert tail.stderr.read() == b""
+    finally:
+        if tail.poll() is None:
+            tail.kill()
+            tail.wait()
+        tail.stderr.close()
+
+
+@pytest.mark.parametrize("option", ["--dsn", "--socket"])
+def test_dev_refuses_another_bus(option):
+    done = walbus("dev", option, "/nonexistent/s", *bindir_arguments(), "--", "true")
+    assert done.status == 2 and option in done.error, done
+
+
+def test_dev_reads_no_settings_of_the_machine(tmp_path):
+    """What it starts is told so; a variable of another bus is not even looked at."""
+    with Running("dev", *bindir_arguments(), env={"WALBUS_SOCKET": "/nonexistent/" + 200 * "s"}) as dev:
+        _, path = read_dev(dev)
+        routers = [pid for pid in processes_of(os.path.dirname(path))
+                   if os.readlink(f"/proc/{pid}/exe").endswith("walbusd")]
+        with open(f"/proc/{routers[0]}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+        assert words[words.index(b"--config") + 1] == b"/dev/null"
+        assert dev.stop().status == 0
+
+
+def test_dev_folders():
+    """The server's user gets its own two folders, and cannot put links where root opens logs."""
+    with Running("dev", *bindir_arguments()) as dev:
+        dsn, path = read_dev(dev)
+        folder = os.path.dirname(path)
+        assert f"host={folder}/pg " in dsn
+        outer = os.stat(folder)
+        assert outer.st_uid == os.geteuid()
+        assert outer.st_mode & 0o777 == (0o711 if os.geteuid() == 0 else 0o700)
+        for name in ("data", "pg"):
+            inner = os.stat(f"{folder}/{name}")
+            assert inner.st_mode & 0o777 == 0o700
+            assert (inner.st_uid != 0) and (os.geteuid() == 0 or inner.st_uid == os.geteuid())
+        for name in ("initdb.log", "server.log", "setup.log", "router.log"):
+            assert os.stat(f"{folder}/{name}").st_uid == os.geteuid()
+        assert dev.stop().status == 0
+
+
+@pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
+def test_dev_ended_before_its_command(tmp_path, sig):
+    began = tmp_path / "began"
+    slow = tmp_path / "bin"
+    slow.mkdir()
+    for name in ("initdb", "postgres"):
+        (slow / name).write_text("#!/bin/sh\nsleep 60\n")
+        (slow / name).chmod(0o755)
+    with Running("dev", "--pg-bindir", str(slow), "--", "touch", str(began), env={"TMPDIR": "/tmp"}) as dev:
+        def keeper_runs():
+            with open(f"/proc/{dev.process.pid}/task/{dev.process.pid}/children", encoding="ascii") as file:
+                return file.read().split()
+        wait_for(keeper_runs, 20, "the keeper runs")
+        assert dev.stop(sig).status == 128 + sig
+    assert not began.exists()
+
+
+def test_dev_help_is_as_the_others():
+    text = walbus("dev", "--help").text
+    assert "\u2026" not in text and not text.endswith("\n\n")
+    for command in ("tail", "dev"):
+        assert "/run/walbus/walbus.sock" in walbus(command, "--help").text

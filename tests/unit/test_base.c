@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,8 @@ START_TEST(bytes_equal_compares_all)
     ck_assert(!bytes_equal(unit_bytes("ab"), unit_bytes("ac")));
     ck_assert(!bytes_equal(unit_bytes("ab"), unit_bytes("a")));
     ck_assert(!bytes_equal(unit_bytes(""), unit_bytes("a")));
+    ck_assert(bytes_equal(bytes_of_text("ab"), unit_bytes("ab")));
+    ck_assert_uint_eq(bytes_of_text(NULL).size, 0);
 }
 END_TEST
 
@@ -251,6 +254,25 @@ START_TEST(clocks_run)
     ck_assert_int_lt(now, INT64_C(4102444800000000));
     (void)nanosleep(&pause, NULL);
     ck_assert_uint_ge(clock_monotonic_ns() - before, 2000000);
+}
+END_TEST
+
+START_TEST(clock_time_left)
+{
+    uint64_t now = clock_monotonic_ns();
+
+    ck_assert_int_eq(clock_ms_until(0), 0);
+    ck_assert_int_eq(clock_ms_until(now), 0);
+    ck_assert_int_eq(clock_ms_until(UINT64_MAX), INT_MAX);
+    int left = clock_ms_until(now + UINT64_C(3600000) * 1000000);
+    ck_assert_int_le(left, 3600000);
+    ck_assert_int_gt(left, 3600000 - 20000);
+    /* Rounded up: what is left of a ms is a ms. A test that is held up for so long tries again. */
+    do {
+        now = clock_monotonic_ns();
+        left = clock_ms_until(now + 900000);
+    } while (clock_monotonic_ns() >= now + 900000);
+    ck_assert_int_eq(left, 1);
 }
 END_TEST
 
@@ -798,7 +820,7 @@ END_TEST
 
 UNIT_MAIN("base", bytes_big_endian, bytes_equal_compares_all, buf_builds, buf_grows_over_every_size,
           buf_failure_latches, clock_text_round_trip, clock_text_is_clamped,
-          clock_parses_zones_and_fractions, clock_refuses, clocks_run, utf8_limits,
+          clock_parses_zones_and_fractions, clock_refuses, clocks_run, clock_time_left, utf8_limits,
           utf8_every_code_point, visible, visible_is_safe_for_every_byte_pair, nearest, hex, sizes,
           durations, log_text, log_json, log_levels, log_writes_once, fd_close_keeps_errno,
           fd_address_limits, fd_connects)

@@ -236,7 +236,7 @@ START_TEST(messages_outside_transactions)
 }
 END_TEST
 
-/* The non-transactional message's record ends where the commit record starts (facts 2.1). */
+/* The non-transactional message's record ends where the commit record starts: both LSNs are equal. */
 START_TEST(equal_lsns)
 {
     setup();
@@ -803,7 +803,7 @@ START_TEST(forms_that_were_not_asked_for)
     assert_wrong((struct pgoutput){.type = PGOUTPUT_MESSAGE, .streamed = true},
                  "message 'M' in a stream block, which was not asked for");
     assert_wrong((struct pgoutput){.type = (enum pgoutput_type)'x'}, "message 'x' is unknown");
-    /* PostgreSQL 18 may send a stream abort nobody asked for (facts 1) */
+    /* PostgreSQL 18 may send a stream abort nobody asked for */
     ck_assert_int_eq(builder_add(&b, &abort, &owner, &interrupted, why), BUILDER_NOTHING);
     ck_assert_uint_eq(b.ignored, 1);
     teardown();

@@ -311,7 +311,7 @@ START_TEST(json_by_rfc_8949_6_1)
         {"67220a5c7f09082f", "\"\\\"\\n\\\\\\u007f\\t\\b/\""},
         {"62c285", "\"\\u0085\""},
         {"6100", "\"\\u0000\""},
-        {"63e280a8", "\"\xe2\x80\xa8\""},
+        {"63e280a8", "\"\\u2028\""},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
@@ -390,6 +390,14 @@ START_TEST(json_strings_are_never_broken)
 
     json_put_string(&out, unit_bytes("a\"b\\c\r\n\x01\x7f\xc2\x9f\xe2\x82\xac"));
     ck_assert_str_eq(buf_str(&out), "\"a\\\"b\\\\c\\r\\n\\u0001\\u007f\\u009f\xe2\x82\xac\"");
+    buf_clear(&out);
+    /* What a terminal would obey: direction marks, separators, overrides, isolates; and neighbours. */
+    json_put_string(&out, unit_bytes("\xd8\x9c\xe2\x80\x8d\xe2\x80\x8e\xe2\x80\x8f\xe2\x80\xa7"
+                                     "\xe2\x80\xa8\xe2\x80\xa9\xe2\x80\xaa\xe2\x80\xae\xe2\x80\xaf"
+                                     "\xe2\x81\xa6\xe2\x81\xa9\xe2\x81\xaa"));
+    ck_assert_str_eq(buf_str(&out),
+                     "\"\\u061c\xe2\x80\x8d\\u200e\\u200f\xe2\x80\xa7\\u2028\\u2029\\u202a\\u202e"
+                     "\xe2\x80\xaf\\u2066\\u2069\xe2\x81\xaa\"");
     buf_clear(&out);
     json_put_string(&out, unit_bytes("a\xff\xc3")); /* not UTF-8, which it should have been */
     ck_assert_str_eq(buf_str(&out), "\"a\xef\xbf\xbd\xef\xbf\xbd\"");

@@ -529,11 +529,16 @@ START_TEST(help)
     ck_assert_ptr_nonnull(strstr(buf_str(&all), "  --socket-mode MODE\n"
                                                 "      The octal permissions of the socket. (0000 "
                                                 "to 0777; default 0660)\n"));
-    ck_assert_ptr_nonnull(strstr(buf_str(&all), " (100ms to 1h; default 10s)\n"));
+    ck_assert_ptr_nonnull(
+        strstr(buf_str(&all), " (100ms to 1h; default 10s; a bare number is in ms)\n"));
     ck_assert_ptr_nonnull(strstr(buf_str(&all), " (debug|info|warning|error; default info)\n"));
     ck_assert_ptr_nonnull(strstr(buf_str(&all), " (environment WALBUS_DSN)\n"));
     ck_assert_ptr_null(strstr(buf_str(&all), "WALBUS_SOCKET"));
-    ck_assert_ptr_nonnull(strstr(buf_str(&command), " (environment WALBUS_SOCKET)\n"));
+    ck_assert_ptr_nonnull(strstr(buf_str(&command), "; environment WALBUS_SOCKET)\n"));
+    ck_assert_ptr_nonnull(strstr(buf_str(&all), "$RUNTIME_DIRECTORY/walbus.sock, "));
+    ck_assert_ptr_null(strstr(buf_str(&command), "RUNTIME_DIRECTORY"));
+    ck_assert_ptr_nonnull(strstr(buf_str(&command), "$XDG_RUNTIME_DIR/walbus.sock and "
+                                                    "/run/walbus/walbus.sock"));
     buf_deinit(&all);
     buf_deinit(&command);
 }

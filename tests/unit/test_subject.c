@@ -356,8 +356,11 @@ START_TEST(publish_prefixes)
         {"caf\xc3\xa9", 255, false, SUBJECT_CHARACTER, 3},
         {"_a", 255, false, SUBJECT_RESERVED, 0},
         {"_", 255, false, SUBJECT_RESERVED, 0},
-        {"_walbus.heartbeat", 255, false, SUBJECT_RESERVED, 0},
-        {"_walbus.heartbeat", 255, true, SUBJECT_OK, 0},
+        {"_walbus.heartbeat", 255, false, SUBJECT_HEARTBEAT, 0},
+        {"_walbus.heartbeat", 255, true, SUBJECT_HEARTBEAT, 0},
+        {"_walbus.heartbea", 255, true, SUBJECT_OK, 0},
+        {"_walbus.heartbeats", 255, true, SUBJECT_OK, 0},
+        {"_walbus.heartbeats", 255, false, SUBJECT_RESERVED, 0},
         {"_a..", 255, true, SUBJECT_EMPTY_TOKEN, 3},
     };
 
@@ -412,7 +415,7 @@ END_TEST
 
 START_TEST(faults_have_their_own_sentences)
 {
-    for (int i = SUBJECT_OK; i <= SUBJECT_RESERVED + 1; i++)
+    for (int i = SUBJECT_OK; i <= SUBJECT_HEARTBEAT + 1; i++)
         for (int j = SUBJECT_OK; j < i; j++)
             ck_assert_str_ne(subject_fault_text((enum subject_fault)i),
                              subject_fault_text((enum subject_fault)j));
