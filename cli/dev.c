@@ -14,12 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "base/text.h"
 #include "cli.h"
 #include "dev_keeper.h"
 
@@ -148,39 +150,22 @@ static bool is_plain_path(const char *path)
                strlen(path);
 }
 
-/*
- * The server's user, where it is another, gets two folders and no more: what root opens and removes
- * beside them, the logs first of all, nobody else can put links in the place of. Both are 0700,
- * since whoever reaches the server's socket is its superuser. 0 or a negative errno.
- */
-static int fill_folder(const struct dev_plan *plan)
-{
-    if (mkdir(plan->data, 0700) < 0 || mkdir(plan->server_socket, 0700) < 0)
-        return -errno;
-    if (plan->change_user &&
-        (chmod(plan->folder, 0711) < 0 || chown(plan->data, plan->uid, plan->gid) < 0 ||
-         chown(plan->server_socket, plan->uid, plan->gid) < 0))
-        return -errno;
-    return 0;
-}
-
-static int make_folder(struct dev_plan *plan)
+/* The folder's name, and the places in it. The keeper makes it, so that whatever ends this process, at any
+ * moment, leaves nothing behind. */
+static int name_folder(struct dev_plan *plan)
 {
     const char *tmp = getenv("TMPDIR");
+    uint8_t random[6];
+    char hex[2 * sizeof random + 1];
 
     if (!tmp || !is_plain_path(tmp))
         tmp = "/tmp";
-    snprintf(plan->folder, sizeof plan->folder, "%s/walbus-dev-XXXXXX", tmp);
-    if (!mkdtemp(plan->folder))
-        return cli_fail("dev", "%s: %s.", plan->folder, strerror(errno));
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return cli_fail("dev", "%s.", strerror(errno));
+    snprintf(plan->folder, sizeof plan->folder, "%s/walbus-dev-%s", tmp,
+             text_hex(random, sizeof random, hex));
     snprintf(plan->data, sizeof plan->data, "%s/data", plan->folder);
     snprintf(plan->server_socket, sizeof plan->server_socket, "%s/pg", plan->folder);
-    int rc = fill_folder(plan);
-    if (rc < 0) {
-        int status = cli_fail("dev", "%s: %s.", plan->folder, strerror(-rc));
-        dev_remove_folder(plan->folder);
-        return status;
-    }
     snprintf(plan->socket, sizeof plan->socket, "%s/walbus.sock", plan->folder);
     snprintf(plan->dsn, sizeof plan->dsn, "host=%s port=5432 dbname=postgres user=postgres",
              plan->server_socket);
@@ -210,7 +195,7 @@ static int make_plan(struct cli *cli, const struct dev *dev, struct dev_plan *pl
         plan->uid = user->pw_uid;
         plan->gid = user->pw_gid;
     }
-    return make_folder(plan);
+    return name_folder(plan);
 }
 
 static pid_t start_command(const struct dev_plan *plan, char **argv)
@@ -295,31 +280,24 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
     if (cli_given(cli, "dsn") || cli_given(cli, "socket"))
         return cli_usage("dev", "--%s names another server or router; dev runs its own.",
                          cli_given(cli, "dsn") ? "dsn" : "socket");
-    int status = make_plan(cli, state, &plan);
-    if (status != CLI_OK)
-        return status;
-
     sigemptyset(&signals);
     sigaddset(&signals, SIGCHLD);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, &before);
+    int status = make_plan(cli, state, &plan);
+    if (status != CLI_OK)
+        return status;
     int signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (signal_fd < 0 || pipe2(hold, O_CLOEXEC) < 0 || pipe2(ready, O_CLOEXEC) < 0) {
-        status = cli_fail("dev", "%s.", strerror(errno));
-        dev_remove_folder(plan.folder);
-        return status;
-    }
+    if (signal_fd < 0 || pipe2(hold, O_CLOEXEC) < 0 || pipe2(ready, O_CLOEXEC) < 0)
+        return cli_fail("dev", "%s.", strerror(errno));
     (void)fflush(stdout);
     (void)fflush(stderr);
     pid_t keeper = fork();
-    if (keeper < 0) {
-        status = cli_fail("dev", "%s.", strerror(errno));
-        dev_remove_folder(plan.folder);
-        return status;
-    }
+    if (keeper < 0)
+        return cli_fail("dev", "%s.", strerror(errno));
     if (keeper == 0) {
         (void)fd_close(hold[1]);
         (void)fd_close(ready[0]);

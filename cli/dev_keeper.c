@@ -378,6 +378,22 @@ static void clear_environment(void)
     unsetenv("STATE_DIRECTORY");
 }
 
+/*
+ * The server's user, where it is another, gets two folders and no more: what root opens and removes
+ * beside them, the logs first of all, nobody else can put links in the place of. Both are 0700,
+ * since whoever reaches the server's socket is its superuser. 0 or a negative errno.
+ */
+static int make_folder(const struct dev_plan *plan)
+{
+    if (mkdir(plan->folder, 0700) < 0 || mkdir(plan->data, 0700) < 0 || mkdir(plan->server_socket, 0700) < 0)
+        return -errno;
+    if (plan->change_user &&
+        (chmod(plan->folder, 0711) < 0 || chown(plan->data, plan->uid, plan->gid) < 0 ||
+         chown(plan->server_socket, plan->uid, plan->gid) < 0))
+        return -errno;
+    return 0;
+}
+
 _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int ready_fd)
 {
     struct keeper k = {.plan = plan, .hold_fd = hold_fd, .self = getpid(), .holding = true};
@@ -396,7 +412,10 @@ _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int read
     signal(SIGPIPE, SIG_IGN);
     k.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     clear_environment();
-    if (k.signal_fd < 0 || chdir("/") < 0) {
+    int made = make_folder(plan);
+    if (made < 0) {
+        (void)cli_fail("dev", "%s: %s.", plan->folder, strerror(-made));
+    } else if (k.signal_fd < 0 || chdir("/") < 0) {
         (void)cli_fail("dev", "%s.", strerror(errno));
     } else if (start_server(&k) && start_router(&k)) {
         const char ready = DEV_READY;
@@ -407,7 +426,9 @@ _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int read
     ok = ok || !k.holding;
     stop(&k, &k.router, SIGTERM, ROUTER_STOP_MS, SIGKILL);
     stop(&k, &k.server, SIGINT, SERVER_STOP_MS, SIGQUIT);
-    if (plan->keep)
+    if (made == -EEXIST)
+        _exit(CLI_FAILED); /* somebody else's */
+    if (plan->keep && made == 0)
         fprintf(stderr, "walbus dev: kept %s\n", plan->folder);
     else
         dev_remove_folder(plan->folder);

@@ -144,8 +144,8 @@ static int add_message(struct builder *b, const struct pgoutput *m, void **owner
     if (position_compare(f.position, b->last) <= 0) {
         b->dropped++;
         r = BUILDER_DROPPED;
-    } else if (f.prefix.size == sizeof HEARTBEAT_PREFIX - 1 &&
-               memcmp(f.prefix.data, HEARTBEAT_PREFIX, f.prefix.size) == 0) {
+    } else if (f.prefix.size == sizeof SUBJECT_HEARTBEAT_PREFIX - 1 &&
+               memcmp(f.prefix.data, SUBJECT_HEARTBEAT_PREFIX, f.prefix.size) == 0) {
         r = BUILDER_HEARTBEAT;
     } else {
         r = put_message(b, &f, owner, ret_interrupted);

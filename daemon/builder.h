@@ -25,11 +25,10 @@
 
 #include "base/macros.h"
 #include "batch.h"
+#include "codec/subject.h"
 #include "decode.h"
 #include "timeline.h"
 
-/** The routers' own prefix: never delivered. */
-#define HEARTBEAT_PREFIX "_walbus.heartbeat"
 
 /** What one decoded message was, besides being put into the batch. Positive: for the direct caller. */
 enum builder_event {

@@ -16,7 +16,7 @@
 #define SETTINGS_SQL                                                                               \
     "SET synchronous_commit = local; SET idle_session_timeout = 0; SET statement_timeout = '10s'"
 #define EMIT_SQL                                                                                   \
-    "SELECT pg_catalog.pg_logical_emit_message(true, '" HEARTBEAT_PREFIX "', $1)"
+    "SELECT pg_catalog.pg_logical_emit_message(true, '" SUBJECT_HEARTBEAT_PREFIX "', $1)"
 
 static void alarm_on(struct heartbeat *h, const char *what)
 {

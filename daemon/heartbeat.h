@@ -5,7 +5,7 @@
 /*
  * The router's ordinary connection. Three things hang on it:
  *
- * - the heartbeat, a transactional message on HEARTBEAT_PREFIX. It comes back
+ * - the heartbeat, a transactional message on SUBJECT_HEARTBEAT_PREFIX. It comes back
  *   through the slot and so proves server, slot, database and the `messages` option
  *   end to end, and its commit lets the server recycle WAL, which
  *   non-transactional traffic alone does not;

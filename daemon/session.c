@@ -221,16 +221,11 @@ void session_reply(struct session *s, const struct control_reply *reply)
     s->must_flush = true;
 }
 
-static struct bytes bytes_of(const char *text)
-{
-    return (struct bytes){(const uint8_t *)text, strlen(text)};
-}
-
 void session_error(struct session *s, const char *code, const char *text, bool fatal)
 {
     if (s->state == SESSION_CLOSED || s->state == SESSION_LEAVING)
         return;
-    struct control_error error = {.code = bytes_of(code), .text = bytes_of(text), .fatal = fatal};
+    struct control_error error = {.code = bytes_of_text(code), .text = bytes_of_text(text), .fatal = fatal};
     log_line(s->log, fatal ? LOG_INFO : LOG_DEBUG, "session.error",
              fatal ? "A client is told an error and let go." : "A client is told an error.",
              LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_I64("uid", s->uid),
@@ -261,7 +256,7 @@ void session_stop(struct session *s, struct position position)
 void session_request_error(struct session *s, uint64_t id, const char *code, const char *text)
 {
     struct control_error error = {
-        .code = bytes_of(code), .text = bytes_of(text), .has_id = true, .id = id};
+        .code = bytes_of_text(code), .text = bytes_of_text(text), .has_id = true, .id = id};
 
     control_error_encode(&error, outbox_control(&s->outbox));
     s->must_flush = true;

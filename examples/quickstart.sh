@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: PostgreSQL
 # From a bare Debian 12 to events that arrive: installs what is missing, builds, starts a throw-away PostgreSQL
 # and a router, publishes from C (examples/quickstart.c), and shows what a subscriber gets. Exit 0 only
-# if exactly the right events came; 2 when packages are missing and root is needed to install them.
+# if exactly the right events came; 2 when packages are missing and root is needed to install them. It takes
+# no arguments.
 # Run by `sh`, which knows no arrays: go on with bash.
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
@@ -21,6 +22,7 @@ orders.paid {"order":3}
 audit.attempted {"order":4}
 orders.closed {"order":5}
 EXPECTED
+    : >"$work/tail-stderr"
     "$build/cli/walbus" tail --output json --count 5 --timeout 15 >"$work/json" 2>"$work/tail-stderr" &
     tail_pid=$!
     for ((i = 0; i < 200; i++)); do
@@ -55,7 +57,8 @@ main()
     work=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder's name is known now
     trap "rm -rf '$work'" EXIT
-    log=$work/log
+    log=$root/build-quickstart.log # stays, for whoever wants to know what went wrong
+    : >"$log"
 
     mapfile -t server < <(server_packages "")
     install_packages "$log" "${packages_build[@]}" "${server[@]}"
@@ -63,6 +66,7 @@ main()
     echo "Building in $build"
     if ! { { [ -f "$build/build.ninja" ] || meson setup "$build" "$root"; } && ninja -C "$build"; } >>"$log" 2>&1; then
         tail -n 40 "$log" >&2
+        echo "Building failed; all of it is in $log" >&2
         return 1
     fi
     echo "Starting a throw-away PostgreSQL ($("$pg_bindir/postgres" --version)) and walbusd"
@@ -75,6 +79,9 @@ main()
 
 if [ "${1:-}" = --session ]; then
     session "$2" "$3"
+elif [ "$#" -gt 0 ]; then
+    sed -n '3,7s/^# //p' "${BASH_SOURCE[0]}" >&2
+    exit 2
 else
     main
 fi

@@ -7,7 +7,8 @@
 # shellcheck disable=SC2034 # the lists are for those who source this
 
 # To build walbus.
-packages_build=(gcc libc6-dev meson ninja-build pkg-config
+# dpkg-dev tells meson Debian's folder for libraries.
+packages_build=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     libpq-dev libsodium-dev libcbor-dev libuv1-dev libinih-dev libjansson-dev
     libxxhash-dev)
 # To test it as well.
@@ -81,7 +82,8 @@ unpack_packages()
     [ -x "$folder/$program" ] && return 0
     echo "Unpacking $* into $folder"
     work=$(mktemp -d)
-    if ! { (cd "$work" && apt-get download "$@") &&
+    if ! { { (cd "$work" && apt-get download "$@") ||
+        { as_root apt-get update && (cd "$work" && apt-get download "$@"); }; } &&
         find "$work" -name '*.deb' -print0 | xargs -0 -I {} dpkg-deb -x {} "$work/tree" &&
         chmod 755 "$work/tree" && mkdir -p "$(dirname "$folder")" && rm -rf "$folder" &&
         mv "$work/tree" "$folder"; } >>"$log" 2>&1; then

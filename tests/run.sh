@@ -40,6 +40,10 @@ build()
 # What stands in these: files for tests/summary.py, logs to name at the end.
 results=()
 logs=()
+# What ended badly by its own word: a run that was cut short has fewer tests, not failed ones.
+failed=()
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # Whatever the tests need beside what builds them; at once, so that there is one command to be told.
 further_packages()
@@ -62,7 +66,8 @@ test_valgrind()
     echo "Unit tests under valgrind"
     rm -f "$plain/meson-logs/$file.json"
     CK_FORK=no meson test -C "$plain" --no-rebuild --suite unit --timeout-multiplier 10 --logbase "$file" \
-        --wrap 'valgrind -q --leak-check=full --error-exitcode=9' --print-errorlogs >"$plain/valgrind.log" 2>&1 || true
+        --wrap 'valgrind -q --leak-check=full --error-exitcode=9' --print-errorlogs >"$plain/valgrind.log" 2>&1 ||
+        failed+=("meson test under valgrind: exit status $?")
     results+=("$plain/meson-logs/$file.json")
     logs+=("$plain/valgrind.log")
 }
@@ -71,7 +76,8 @@ test_units()
 {
     echo "Unit, header, symbol and layer tests"
     rm -f "$asan/meson-logs/testlog.json"
-    meson test -C "$asan" --no-rebuild --print-errorlogs >"$asan/unit.log" 2>&1 || true
+    meson test -C "$asan" --no-rebuild --print-errorlogs >"$asan/unit.log" 2>&1 ||
+        failed+=("meson test: exit status $?")
     results+=("$asan/meson-logs/testlog.json")
     logs+=("$asan/unit.log")
 }
@@ -100,7 +106,8 @@ test_integration()
     done
     rm -f "$asan/pytest.xml"
     /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist loadfile \
-        --junitxml="$asan/pytest.xml" "$@" "${targets[@]}" >"$asan/integration.log" 2>&1 || true
+        --junitxml="$asan/pytest.xml" "$@" "${targets[@]}" >"$asan/integration.log" 2>&1 ||
+        failed+=("pytest: exit status $?")
     results+=("$asan/pytest.xml")
     logs+=("$asan/integration.log")
 }
@@ -142,6 +149,10 @@ main()
 
     /usr/bin/python3 -B "$root/tests/summary.py" "${results[@]}" >"$asan/summary.log" || status=1
     head -n -1 "$asan/summary.log"
+    if [ "${#failed[@]}" -gt 0 ]; then
+        status=1
+        printf '%s\n' "${failed[@]}"
+    fi
     printf 'Log: %s\n' "${logs[@]}"
     tail -n 1 "$asan/summary.log"
     return "$status"

@@ -129,9 +129,15 @@ static int on_subscribed(struct subscriber *s, struct bytes body, struct subscri
     if (subscribed.identity.size >= sizeof s->identity)
         return fail_body(s, FRAME_SUBSCRIBED, "The journal identity is too long.", ret);
     if (s->resuming) {
-        if (identity_is_other(s, subscribed.identity))
+        if (identity_is_other(s, subscribed.identity)) {
+            /* the WELCOME could not tell: the router had not reached its server. Asked for anew, since it
+             * would now wait for a position that means nothing there. */
             lose_position(s, "it belongs to another journal");
-        else if (position_compare(subscribed.position, s->sequence.last) < 0)
+            subscriber_disconnect(s);
+            subscriber_wait_for_retry(s);
+            return 0;
+        }
+        if (position_compare(subscribed.position, s->sequence.last) < 0)
             return fail_body(s, FRAME_SUBSCRIBED, "It starts before the position asked for.", ret);
         else if (position_compare(subscribed.position, s->sequence.last) > 0)
             lose_position(s, "the router starts later");

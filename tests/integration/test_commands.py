@@ -5,6 +5,7 @@ import array
 import fcntl
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -915,8 +916,8 @@ def test_dev_folders():
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
 def test_dev_ended_before_its_command(tmp_path, sig):
     began = tmp_path / "began"
-    slow = tmp_path / "bin"
-    slow.mkdir()
+    slow = pathlib.Path(places.new_folder("walbus-bin-"))  # where the server's user may look as well
+    slow.chmod(0o755)
     for name in ("initdb", "postgres"):
         (slow / name).write_text("#!/bin/sh\nsleep 60\n")
         (slow / name).chmod(0o755)
@@ -926,6 +927,7 @@ def test_dev_ended_before_its_command(tmp_path, sig):
                 return file.read().split()
         wait_for(keeper_runs, 20, "the keeper runs")
         assert dev.stop(sig).status == 128 + sig
+    shutil.rmtree(slow)
     assert not began.exists()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: PostgreSQL
-"""Filters, as the router applies them: the rules of docs/protocol.md, asked of the real thing."""
+"""Filters, as the router applies them: the rules of lib/codec/subject.h, asked of the real thing."""
 
 import pytest
 from harness.subscriber import Connection, Deadline, RouterError, Subscriber, SUBSCRIBE, SUBSCRIBED

@@ -298,12 +298,12 @@ START_TEST(heartbeats_count_but_are_left_out)
 {
     setup();
     ck_assert_int_eq(begin(0x100), BUILDER_NOTHING);
-    ck_assert_int_eq(message(true, 0x90, HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
+    ck_assert_int_eq(message(true, 0x90, SUBJECT_HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
     ck_assert_int_eq(message(true, 0x91, "a", "1"), BUILDER_ADDED);
-    ck_assert_int_eq(message(true, 0x92, HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
-    ck_assert_int_eq(message(true, 0x93, HEARTBEAT_PREFIX ".x", "2"), BUILDER_ADDED);
+    ck_assert_int_eq(message(true, 0x92, SUBJECT_HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
+    ck_assert_int_eq(message(true, 0x93, SUBJECT_HEARTBEAT_PREFIX ".x", "2"), BUILDER_ADDED);
     ck_assert_int_eq(message(true, 0x94, "_walbus.heartbea", "3"), BUILDER_ADDED);
-    ck_assert_int_eq(message(true, 0x95, HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
+    ck_assert_int_eq(message(true, 0x95, SUBJECT_HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
     ck_assert_int_eq(commit(0x100, 0x130), BUILDER_ADDED);
     ck_assert_uint_eq(b.messages, 3);
     assert_taken(false,
@@ -314,7 +314,7 @@ START_TEST(heartbeats_count_but_are_left_out)
                  "C 1:0/100 t1256 x5 e0/130 n6\n",
                  false, 0x130);
     /* a non-transactional one is no event either, and moves the mark */
-    ck_assert_int_eq(message(false, 0x138, HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
+    ck_assert_int_eq(message(false, 0x138, SUBJECT_HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
     assert_taken(false, "", false, 0x138);
     teardown();
 }
@@ -337,7 +337,7 @@ START_TEST(a_transaction_without_messages_leaves_its_mark)
     assert_taken(false, "", false, 0x130);
     assert_nothing_to_take();
     ck_assert_int_eq(begin(0x140), BUILDER_NOTHING);
-    ck_assert_int_eq(message(true, 0x138, HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
+    ck_assert_int_eq(message(true, 0x138, SUBJECT_HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
     ck_assert_int_eq(commit(0x140, 0x170), BUILDER_COMMITTED);
     assert_taken(false, "", false, 0x170);
     ck_assert_uint_eq(b.messages, 0);
@@ -451,7 +451,7 @@ START_TEST(a_whole_transaction_again)
     for (int i = 0; i < 2; i++) {
         ck_assert_int_eq(begin(0x100), BUILDER_NOTHING);
         ck_assert_int_eq(message(true, 0x90, "a", "1"), i ? BUILDER_DROPPED : BUILDER_ADDED);
-        ck_assert_int_eq(message(true, 0x98, HEARTBEAT_PREFIX, "h"),
+        ck_assert_int_eq(message(true, 0x98, SUBJECT_HEARTBEAT_PREFIX, "h"),
                          i ? BUILDER_DROPPED : BUILDER_HEARTBEAT);
         ck_assert_int_eq(commit(0x100, 0x130), i ? BUILDER_COMMITTED : BUILDER_ADDED);
         (void)batch_unref(builder_take(&b));
@@ -552,7 +552,7 @@ START_TEST(interrupted_by_a_transaction_that_leaves_nothing)
     ck_assert_int_eq(commit(0x90, 0x98), BUILDER_COMMITTED);
     ck_assert(!interrupted);
     ck_assert_int_eq(begin(0x200), BUILDER_NOTHING);
-    ck_assert_int_eq(message(true, 0x180, HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
+    ck_assert_int_eq(message(true, 0x180, SUBJECT_HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
     ck_assert(!interrupted);
     ck_assert_int_eq(commit(0x200, 0x230), BUILDER_COMMITTED);
     ck_assert(interrupted);
@@ -587,7 +587,7 @@ START_TEST(a_transaction_read_but_not_begun_is_no_interruption)
 {
     setup();
     ck_assert_int_eq(begin(0x100), BUILDER_NOTHING);
-    ck_assert_int_eq(message(true, 0x80, HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
+    ck_assert_int_eq(message(true, 0x80, SUBJECT_HEARTBEAT_PREFIX, "h"), BUILDER_HEARTBEAT);
     assert_nothing_to_take();
     reconnect();
     ck_assert_int_eq(message(false, 0x200, "n", "2"), BUILDER_ADDED);
@@ -698,7 +698,7 @@ START_TEST(a_dropped_content_stays_the_callers)
     ck_assert_int_eq(message(false, 0x100, "p", ""), BUILDER_ADDED);
     ck_assert_int_eq(message_of(false, 0x100, unit_bytes("p"), content, &owner), BUILDER_DROPPED);
     ck_assert_ptr_eq(owner, memory);
-    ck_assert_int_eq(message_of(false, 0x108, unit_bytes(HEARTBEAT_PREFIX), content, &owner),
+    ck_assert_int_eq(message_of(false, 0x108, unit_bytes(SUBJECT_HEARTBEAT_PREFIX), content, &owner),
                      BUILDER_HEARTBEAT);
     ck_assert_ptr_eq(owner, memory);
     free(memory);
@@ -836,7 +836,7 @@ static struct item items[ITEMS];
 
 static const char *prefix_of(const struct item *item, unsigned i)
 {
-    return item->messages[i].heartbeat ? HEARTBEAT_PREFIX : item->plain ? "plain" : "tx.a";
+    return item->messages[i].heartbeat ? SUBJECT_HEARTBEAT_PREFIX : item->plain ? "plain" : "tx.a";
 }
 
 static void make_items(struct unit_random *random)
