@@ -10,9 +10,9 @@
  *
  * So the pace decides. When an outbox is full, or all together hold more than
  * ROUTER_BYTES_MAX, reading from the server waits, as long as those who hold it
- * up take at least ROUTER_PRESSURE_BYTES every ROUTER_PRESSURE_MS (some 4 MB a
+ * up take at least ROUTER_PRESSURE_BYTES every ROUTER_PRESSURE_MS (some 2 MB a
  * second). One that does not is told "too-slow" and let go, so a stopped one
- * costs the others a quarter of a second, once. Reading goes on when all
+ * costs the others half a second, once. Reading goes on when all
  * outboxes, and all together, are half empty again.
  *
  * Who holds it up: each session with a full outbox, and while the total is

@@ -35,7 +35,7 @@
 #define ROUTER_BYTES_MAX (32u << 20)
 /** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
 #define ROUTER_PRESSURE_BYTES (1u << 20)
-#define ROUTER_PRESSURE_MS    250u
+#define ROUTER_PRESSURE_MS    500u
 /** Idle and filtered-out sessions are told how far they are this often, in ms. */
 #define ROUTER_PROGRESS_MS 1000u
 /** How long sessions may take to be written out at a clean stop, and clients to close, in ms. */

@@ -49,16 +49,26 @@ EXPECTED
     return 1
 }
 
+# The log stays when installing or building failed, since its place was named then.
+work='' log='' preparing=1
+clean_up()
+{
+    local status=$?
+    rm -rf "$work"
+    if [ "$preparing" -eq 0 ] || [ "$status" -ne 1 ]; then
+        rm -f "$log"
+    fi
+}
+
 main()
 {
-    local build=$root/build work log status=0 server
+    local build=$root/build status=0 server
     # shellcheck source=tests/install.sh
     . "$root/tests/install.sh"
     work=$(mktemp -d)
-    # shellcheck disable=SC2064 # the folder's name is known now
-    trap "rm -rf '$work'" EXIT
-    log=$root/build-quickstart.log # stays, for whoever wants to know what went wrong
+    log=$work.log
     : >"$log"
+    trap clean_up EXIT
 
     mapfile -t server < <(server_packages "")
     install_packages "$log" "${packages_build[@]}" "${server[@]}"
@@ -69,6 +79,7 @@ main()
         echo "Building failed; all of it is in $log" >&2
         return 1
     fi
+    preparing=0
     echo "Starting a throw-away PostgreSQL ($("$pg_bindir/postgres" --version)) and walbusd"
     "$build/cli/walbus" dev --pg-bindir "$pg_bindir" -- "${BASH_SOURCE[0]}" --session "$build" "$work" || status=$?
     if [ "$status" -eq 0 ]; then

@@ -110,9 +110,9 @@ def test_teardown_of_an_active_slot(bus):
         done = walbus("teardown", "--dsn", bus.dsn(), "--force")
         assert done.status == 0, done
         assert bus.slot() is None
-        # Both are gone, and the publication, which is a refusal, comes first in the table of preconditions.
+        # The publication goes first, and its absence is a refusal; the slot may be there a moment longer.
         assert router.wait_exit(40) == 1, router.log()
-        assert " error publication " in router.log() and " error slot-missing " in router.log()
+        assert " error publication " in router.log()
 
 
 def test_dsn_from_the_environment(server):
@@ -327,13 +327,12 @@ def test_patterns_are_quoted_in_every_example():
 
 
 NOWHERE = "/nonexistent/walbus.sock"
-REDIRECTION = "an unquoted > is taken by the shell as a redirection, so write patterns in quotes, as in 'orders.>'"
-REDIRECTED_OPERAND = "The shell takes an unquoted > as a redirection: write it as '>'."
+REDIRECTION = "an unquoted > is taken by the shell as a redirection, so write it in quotes, as in 'orders.>'"
 
 
 @pytest.mark.parametrize("arguments,hint", [
-    (["tail", "--exclude"], REDIRECTED_OPERAND), (["tail", "--exact"], REDIRECTED_OPERAND),
-    (["tail", "--starts-with"], REDIRECTED_OPERAND), (["tail", ""], REDIRECTION),
+    (["tail", "--exclude"], REDIRECTION), (["tail", "--exact"], REDIRECTION),
+    (["tail", "--starts-with"], REDIRECTION), (["tail", ""], REDIRECTION),
     (["tail", "--exclude", ""], REDIRECTION),
 ], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
 def test_a_missing_operand_names_the_redirection(arguments, hint):

@@ -22,7 +22,7 @@ def test_memory_of_large_messages_is_given_back(bus, conn):
         connects = router.status()["connects"]
         for i in range(3):
             conn.run(LARGE, f"large.{i}", 100_000_000)
-        assert [m.prefix for m in sub.collect(3, 60)] == [b"large.0", b"large.1", b"large.2"]
+            assert [m.prefix for m in sub.collect(1, 60)] == [b"large.%d" % i]
         # libpq keeps its buffer as long as the connection: only a new one gives it back
         wait_for(lambda: router.status()["connects"] > connects, 20, "the connection is renewed")
         wait_for(lambda: router.rss_anon() < 32 << 20, 20, "the memory is given back")
