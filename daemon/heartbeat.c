@@ -103,6 +103,7 @@ static void look_up(struct heartbeat *h, uint64_t now)
     struct buf sql = BUF_INIT;
 
     h->busy = HEARTBEAT_LOOKING;
+    h->lookup_now = false;
     h->last_lookup = now;
     if (precondition_query(h->link.conn, h->slot, h->publication, &sql) < 0)
         h->busy = HEARTBEAT_IDLE;
@@ -119,8 +120,8 @@ static void heartbeat_work(struct heartbeat *h)
 
     if (!h->running || !h->ready || h->busy != HEARTBEAT_IDLE)
         return;
-    if (h->in_flight && !h->missing &&
-        now - h->last_emit >= HEARTBEAT_MISSING_INTERVALS * h->interval_ns) {
+    if (h->in_flight && !h->missing && !h->held &&
+        now - quiet_since >= HEARTBEAT_MISSING_INTERVALS * h->interval_ns) {
         h->missing = true;
         log_line(h->log, LOG_WARNING, "heartbeat.missing",
                  "A heartbeat was committed and does not come back through the slot.",
@@ -128,7 +129,7 @@ static void heartbeat_work(struct heartbeat *h)
     }
     if (h->emit_now || (!h->in_flight && now - quiet_since >= h->interval_ns))
         emit(h, now);
-    else if (now - h->last_lookup >= HEARTBEAT_LOOKUP_MS * UINT64_C(1000000))
+    else if (h->lookup_now || now - h->last_lookup >= HEARTBEAT_LOOKUP_MS * UINT64_C(1000000))
         look_up(h, now);
 }
 
@@ -264,6 +265,7 @@ void heartbeat_start(struct heartbeat *h)
     h->running = true;
     h->emit_now = true;
     h->in_flight = false;
+    h->lookup_now = false;
     h->last_lookup = clock_monotonic_ns();
     h->stopping_told = false;
     h->last_try = 0;
@@ -277,6 +279,12 @@ void heartbeat_stop(struct heartbeat *h)
     h->busy = HEARTBEAT_IDLE;
     (void)uv_timer_stop(&h->timer);
     pglink_close(&h->link);
+}
+
+void heartbeat_look_up(struct heartbeat *h)
+{
+    h->lookup_now = true;
+    heartbeat_work(h);
 }
 
 void heartbeat_close(struct heartbeat *h)

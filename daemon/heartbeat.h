@@ -59,7 +59,8 @@ struct heartbeat {
     uint64_t interval_ns;
     uint64_t last_commit; /* clock_monotonic_ns of the last transactional commit received */
     uint64_t last_emit, last_lookup, last_try;
-    bool emit_now;
+    bool emit_now, lookup_now;
+    bool held;       /* reading from the stream waits: heartbeats cannot come back */
     bool in_flight;  /* the last one was emitted and has not come back */
     bool missing;    /* that was logged */
     uint64_t busy_since;
@@ -80,6 +81,9 @@ void heartbeat_start(struct heartbeat *h);
 void heartbeat_stop(struct heartbeat *h);
 /** Stops for good; handles are closed on the loop. */
 void heartbeat_close(struct heartbeat *h);
+
+/** Looks publication and slot up now. */
+void heartbeat_look_up(struct heartbeat *h);
 
 /** A transactional commit came through the stream. */
 void heartbeat_commit_received(struct heartbeat *h, uint64_t now);

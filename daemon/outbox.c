@@ -231,6 +231,7 @@ static ssize_t send_data(struct outbox *o, int fd, size_t limit)
     if (sent < 0)
         return -errno;
     o->written += (uint64_t)sent;
+    o->written_data += (uint64_t)sent;
     outbox_wrote(o, (size_t)sent);
     return sent;
 }

@@ -50,6 +50,7 @@ struct outbox {
     struct buf control;   /* frames not yet written */
     size_t control_done;
     uint64_t written;     /* bytes ever */
+    uint64_t written_data;/* of these in data frames */
 };
 
 void outbox_deinit(struct outbox *o);

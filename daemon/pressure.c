@@ -57,7 +57,7 @@ static bool is_pressed(const struct router *r, bool half)
 
 static bool keeps_pace(const struct session *s)
 {
-    return s->outbox.written - s->written_before >= ROUTER_PRESSURE_BYTES;
+    return s->outbox.written_data - s->written_before >= ROUTER_PRESSURE_BYTES;
 }
 
 static void let_go(struct router *r, struct session *s)
@@ -75,11 +75,15 @@ static void let_go(struct router *r, struct session *s)
 static void relieve(struct router *r)
 {
     struct session *most = NULL;
-    bool some = false;
+    bool some = false, moving = false;
 
     for (struct session *s = r->sessions, *next; s; s = next) {
         next = s->next;
-        if (keeps_pace(s) || holds(s) == 0)
+        if (keeps_pace(s)) {
+            moving |= holds(s) > ROUTER_PRESSURE_BYTES; /* who holds much takes it: that relieves */
+            continue;
+        }
+        if (holds(s) == 0)
             continue;
         if (!most || holds(s) > holds(most))
             most = s;
@@ -88,24 +92,29 @@ static void relieve(struct router *r)
             some = true;
         }
     }
-    if (most && !some)
+    if (most && !some && !moving)
         let_go(r, most);
 }
 
 static void remember(struct router *r)
 {
     for (struct session *s = r->sessions; s; s = s->next)
-        s->written_before = s->outbox.written;
+        s->written_before = s->outbox.written_data;
 }
 
 static void on_pressure(uv_timer_t *timer)
 {
     struct router *r = timer->data;
 
-    for (struct session *s = r->sessions; s; s = s->next)
-        if (is_full(s, true) && !keeps_pace(s))
+    bool some = false;
+
+    for (struct session *s = r->sessions; s; s = s->next) {
+        if (is_full(s, true) && !keeps_pace(s)) {
             let_go(r, s);
-    if (is_total_passed(r, true))
+            some = true;
+        }
+    }
+    if (!some && is_total_passed(r, true)) /* those let go just now have relieved it, or get their chance */
         relieve(r);
     remember(r);
     router_flush(r);
@@ -114,6 +123,8 @@ static void on_pressure(uv_timer_t *timer)
 
 void router_check_pressure(struct router *r)
 {
+    if (r->phase != ROUTER_RUNNING)
+        return;
     bool pressed = is_pressed(r, r->holding);
 
     if (pressed == r->holding)

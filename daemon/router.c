@@ -172,8 +172,8 @@ static uint64_t wal_known(const struct router *r)
     return MAX(r->source.facts.wal_lsn, read);
 }
 
-/* Answers a SUBSCRIBE that can be answered now. */
-static void answer_subscribe(struct router *r, struct session *s)
+/* Answers a SUBSCRIBE that can be answered now. `final`: how far the WAL reaches is known as well as it can be. */
+static void answer_subscribe(struct router *r, struct session *s, bool final)
 {
     const struct control_subscribe *c = &s->subscribe;
     struct position now = builder_now(&r->source.stream.builder);
@@ -200,8 +200,13 @@ static void answer_subscribe(struct router *r, struct session *s)
         session_error(s, CONTROL_ERROR_UNSUPPORTED, text, false);
         return;
     }
-    if (c->start == CONTROL_START_POSITION &&
-        (c->position.timeline > r->source.timeline || c->position.lsn > wal_known(r))) {
+    bool beyond = c->start == CONTROL_START_POSITION &&
+                  (c->position.timeline > r->source.timeline || c->position.lsn > wal_known(r));
+    if (beyond && !final) {
+        source_look_up(&r->source); /* on_facts comes back to it, or on_tick */
+        return;
+    }
+    if (beyond) {
         session_error(s, CONTROL_ERROR_INVALID, "the position lies beyond the server's WAL", false);
         return;
     }
@@ -219,7 +224,7 @@ static void on_welcome(void *owner, struct control_welcome *welcome)
 
 static void on_subscribe(void *owner, struct session *s)
 {
-    answer_subscribe(owner, s);
+    answer_subscribe(owner, s, false);
 }
 
 static bool request_is(const struct control_request *request, const char *what)
@@ -314,8 +319,11 @@ static void on_tick(uv_timer_t *timer)
 {
     struct router *r = timer->data;
 
-    for (struct session *s = r->sessions; s; s = s->next)
+    for (struct session *s = r->sessions; s; s = s->next) {
         session_send_progress(s, r->progress);
+        if (s->state == SESSION_WAITING && uv_now(r->loop) - s->waiting_since >= ROUTER_FACTS_MS)
+            answer_subscribe(r, s, true);
+    }
     router_flush(r);
 }
 
@@ -328,7 +336,7 @@ static void on_changed(void *owner)
     if (r->source.state == SOURCE_GIVEN_UP) {
         for (struct session *s = r->sessions; s; s = s->next)
             if (s->state == SESSION_WAITING)
-                answer_subscribe(r, s);
+                answer_subscribe(r, s, true);
         router_stop(r, r->source.verdict == PRECONDITION_REFUSE ? ROUTER_EXIT_FAILURE
                                                                 : ROUTER_EXIT_DECIDE);
     }
@@ -343,12 +351,27 @@ static void on_started(void *owner)
         r->newest = r->source.stream.builder.last;
     for (struct session *s = r->sessions; s; s = s->next)
         if (s->state == SESSION_WAITING)
-            answer_subscribe(r, s);
+            answer_subscribe(r, s, true); /* the facts are of this very connect */
+    router_flush(r);
+}
+
+static void on_facts(void *owner)
+{
+    struct router *r = owner;
+
+    for (struct session *s = r->sessions; s; s = s->next)
+        if (s->state == SESSION_WAITING)
+            answer_subscribe(r, s, true);
     router_flush(r);
 }
 
 static const struct source_ops source_ops = {
-    .batch = on_batch, .interrupted = on_interrupted, .changed = on_changed, .started = on_started};
+    .batch = on_batch,
+    .interrupted = on_interrupted,
+    .started = on_started,
+    .facts = on_facts,
+    .changed = on_changed,
+};
 
 /* ---- stopping ---- */
 
@@ -400,8 +423,8 @@ static bool router_wrote(struct router *r)
     bool wrote = false;
 
     for (struct session *s = r->sessions; s; s = s->next) {
-        wrote |= s->outbox.written != s->written_before;
-        s->written_before = s->outbox.written;
+        wrote |= s->outbox.written_data != s->written_before;
+        s->written_before = s->outbox.written_data;
     }
     return wrote;
 }
@@ -415,7 +438,7 @@ static void on_drain(uv_timer_t *timer)
     if (r->phase == ROUTER_DRAINING) {
         if (!router_is_drained(r)) {
             /* to be decided by the operator: nobody waits for the end, so whoever reads gets all there is */
-            if (r->exit_code == ROUTER_EXIT_DECIDE && router_wrote(r))
+            if (r->exit_code == ROUTER_EXIT_DECIDE && !r->hurry && router_wrote(r))
                 r->phase_ends = uv_now(r->loop) + ROUTER_DRAIN_MS;
             if (uv_now(r->loop) < r->phase_ends)
                 return;
@@ -436,6 +459,8 @@ void router_stop(struct router *r, int exit_code)
     log_line(r->log, LOG_INFO, "router.stopping", "The router stops.",
              LOG_I64("exit", exit_code));
     listener_close(&r->listener);
+    (void)uv_timer_stop(&r->pressure); /* nothing more comes: nobody is judged by its pace any more */
+    r->holding = false;
     source_stop(&r->source);
     uv_update_time(r->loop);
     r->phase_ends = uv_now(r->loop) + ROUTER_DRAIN_MS;
@@ -450,6 +475,11 @@ static void on_signal(uv_signal_t *handle, int signum)
         log_line(r->log, LOG_INFO, "router.reload",
                  "SIGHUP: no setting of this version can change while the router runs; ignoring.");
         return;
+    }
+    if (r->phase == ROUTER_DRAINING && !r->hurry) {
+        r->hurry = true;
+        uv_update_time(r->loop);
+        r->phase_ends = uv_now(r->loop) + ROUTER_DRAIN_MS;
     }
     router_stop(r, ROUTER_EXIT_OK);
 }

@@ -38,6 +38,8 @@
 #define ROUTER_PRESSURE_MS    500u
 /** Idle and filtered-out sessions are told how far they are this often, in ms. */
 #define ROUTER_PROGRESS_MS 1000u
+/** How long a SUBSCRIBE from a position beyond the known WAL may wait for a look-up, in ms. */
+#define ROUTER_FACTS_MS 5000u
 /** How long sessions may take to be written out at a clean stop, and clients to close, in ms. */
 #define ROUTER_DRAIN_MS 1000u
 
@@ -77,6 +79,7 @@ struct router {
 
     uv_timer_t tick;          /* PROGRESS */
     uv_timer_t drain;         /* looks whether the phase is over */
+    bool hurry;               /* a signal came while it drained */
     uint64_t phase_ends;      /* uv_now() at which it is over in any case */
     uv_signal_t sigterm, sigint, sighup;
     char identity[IDENTITY_TEXT_SIZE]; /* journal identity, "" while unknown */

@@ -162,8 +162,11 @@ static void session_on_poll(uv_poll_t *poll, int status, int events)
         for (int i = 0; i < READS_A_TURN && !session_is_choked(s) && session_read(s); i++)
             ;
     session_flush(s);
-    /* frames that were left alone while it was choked; the rest of them in the next turn */
-    if (s->state == SESSION_READY && !session_is_choked(s) && s->in_size >= FRAME_HEADER_SIZE) {
+    /* Frames that were left alone while it was choked: nothing else would come back to them. At most one
+     * read buffer of them. */
+    for (size_t before = 0; s->state == SESSION_READY && !session_is_choked(s) &&
+                            s->in_size >= FRAME_HEADER_SIZE && s->in_size != before;) {
+        before = s->in_size;
         session_handle_input(s);
         session_flush(s);
     }

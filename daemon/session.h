@@ -97,7 +97,8 @@ struct session {
     bool lingers;           /* LEAVING: the client closes, so that its last ACK can still come */
     bool resume;            /* `told` lies inside a transaction: its BEGIN will be flagged resumed */
     uint64_t messages;      /* MESSAGE frames queued */
-    uint64_t written_before;/* outbox.written when pressure.c last looked */
+    uint64_t written_before;/* outbox.written_data when its pace was last looked at */
+    uint64_t waiting_since; /* uv_now() of its SUBSCRIBE */
 };
 
 /** Takes the connected descriptor over (closed on failure too). NULL without memory. */

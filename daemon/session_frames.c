@@ -84,6 +84,7 @@ static void handle_subscribe(struct session *s, struct bytes body)
     }
     s->subscribe_body = copy;
     session_set(s, SESSION_WAITING);
+    s->waiting_since = uv_now(s->timer.loop);
     uv_timer_stop(&s->timer);
     s->ops->subscribe(s->owner, s);
 }

@@ -305,6 +305,7 @@ static void source_note_switch(struct source *s)
                  LOG_U64("old_timeline", s->timeline), LOG_U64("timeline", s->history.current),
                  LOG_STR("switch_point", lsn_format(s->history.switches[i].at, at)),
                  LOG_STR("read_to", lsn_format(s->told, told)));
+        s->told = s->history.switches[i].at; /* the new history is judged by what it shares */
     }
 }
 
@@ -526,10 +527,14 @@ static void on_facts(void *owner, const struct server_facts *facts)
                  LOG_STR("mend", "on PostgreSQL 14 to 17 the slot must be made anew: walbus teardown, "
                                  "walbus setup"));
     s->publication_alarm = !facts->publication_exists;
-    if (s->state == SOURCE_STREAMING && facts->slot_active_pid != PQbackendPID(s->link.conn))
+    if (s->state == SOURCE_STREAMING && facts->slot_active_pid != PQbackendPID(s->link.conn)) {
+        s->attempts = 0;
         source_fail_with(s, "the server has ended this stream", "source.stream-gone",
                          "Another process, or none, reads the slot: the connection is dead without a "
                          "word; connecting again.");
+        return;
+    }
+    s->ops->facts(s->owner);
 }
 
 static void on_stopping(uv_timer_t *timer)
@@ -614,8 +619,14 @@ void source_advance(struct source *s, uint64_t lsn)
     s->told = MAX(s->told, lsn);
 }
 
+void source_look_up(struct source *s)
+{
+    heartbeat_look_up(&s->heartbeat);
+}
+
 void source_hold(struct source *s, bool on)
 {
+    s->heartbeat.held = on;
     stream_hold(&s->stream, on);
 }
 

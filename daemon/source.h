@@ -43,6 +43,8 @@ struct source_ops {
     void (*interrupted)(void *owner);
     /** Streaming began: stream.builder knows where "now" is. Nothing was read yet. */
     void (*started)(void *owner);
+    /** A look-up's facts are in place. */
+    void (*facts)(void *owner);
     /** The state changed; called with the new one in place. */
     void (*changed)(void *owner);
 };
@@ -106,6 +108,9 @@ void source_start(struct source *s);
 
 /** Everything up to `lsn` is safe (the mark of a batch that was handed on). */
 void source_advance(struct source *s, uint64_t lsn);
+
+/** Asks for fresh facts; source_ops.facts comes when they are there, if the heartbeat's connection works. */
+void source_look_up(struct source *s);
 
 /** As stream_hold. */
 void source_hold(struct source *s, bool on);

@@ -225,7 +225,7 @@ static void stream_end_of_copy(struct stream *s)
 /* 1: a message was taken; 0: none is whole; -1: the stream was ended. */
 static int stream_take(struct stream *s, size_t *size)
 {
-    char why[DECODE_WHY_SIZE] = "no memory for a batch";
+    char why[DECODE_WHY_SIZE];
     char *data = NULL;
     int n = PQgetCopyData(s->link->conn, &data, 1);
 
@@ -244,6 +244,13 @@ static int stream_take(struct stream *s, size_t *size)
     int r = stream_copy(s, (struct bytes){(const uint8_t *)data, (size_t)n}, &owner, why);
     if (owner)
         PQfreemem(owner);
+    if (r == -ENOMEM) {
+        buf_clear(&s->link->error);
+        buf_append_str(&s->link->error, "no memory for a batch");
+        s->link->sqlstate[0] = 0;
+        stream_fail(s, NULL);
+        return -1;
+    }
     if (r < 0) {
         stream_fail(s, why);
         return -1;
@@ -263,6 +270,7 @@ static void stream_pass(struct stream *s)
     bool consumed = false;
 
     builder_set_time(&s->builder, clock_realtime_us());
+    s->last_readable = clock_monotonic_ns();
     while (size < STREAM_PASS_BYTES && !s->held) {
         int r = stream_take(s, &size);
 
@@ -312,7 +320,6 @@ void stream_readable(struct stream *s)
 {
     if (!s->running)
         return;
-    s->last_readable = clock_monotonic_ns();
     if (!s->pausing)
         stream_pass(s);
 }

@@ -132,6 +132,20 @@ static bool takes_line(FILE *out)
     return p.fd < 0 || poll(&p, 1, 0) != 0;
 }
 
+/* Half an object is none: one that is too long goes without its fields. */
+static void put_whole_json_line(struct buf *line, const char *time, const char *level,
+                                const char *id, const char *sentence,
+                                const struct log_field *fields)
+{
+    static const struct log_field none = {LOG_FIELD_END, NULL, NULL, 0};
+
+    put_json_line(line, time, level, id, sentence, fields);
+    if (line->size < PIPE_BUF)
+        return;
+    buf_clear(line);
+    put_json_line(line, time, level, id, sentence, &none);
+}
+
 static void cut_line(struct buf *line)
 {
     if (line->size > PIPE_BUF) {
@@ -156,13 +170,17 @@ void log_write(struct logger *log, enum log_level level, const char *id, const c
         log->dropped = 0;
         log_line(log, LOG_WARNING, "log.dropped", "Nobody read the log; lines were dropped.",
                  LOG_U64("lines", dropped));
+        if (!takes_line(log->out)) {
+            log->dropped = 1;
+            return;
+        }
     }
 
     char time[CLOCK_TEXT_SIZE];
     struct buf line = BUF_INIT;
     clock_format_rfc3339(clock_realtime_us(), time);
     if (log->format == LOG_FORMAT_JSON)
-        put_json_line(&line, time, level_words[level], id, sentence, fields);
+        put_whole_json_line(&line, time, level_words[level], id, sentence, fields);
     else
         put_text_line(&line, time, level_words[level], id, sentence, fields);
     buf_append_u8(&line, '\n');

@@ -6,11 +6,11 @@ import signal
 import subprocess
 
 import pytest
-from harness import places
+from harness import cbor, places
 from harness.command import walbus
 from harness.router import Router
 from harness.server import Server
-from harness.subscriber import BEGIN, COMMIT, SUBSCRIBE, SUBSCRIBED, Connection, RouterError
+from harness.subscriber import BEGIN, COMMIT, HEADER, REPLY, REQUEST, SUBSCRIBE, SUBSCRIBED, Connection, RouterError
 from harness.waiting import Deadline, wait_for
 
 
@@ -281,3 +281,54 @@ def test_the_same_filter_very_often(router, conn):
     conn.emit("a", b"2")
     assert last.seen(last.collect(1, 2)) == [(b"a", b"2")]
 
+
+
+def test_requests_in_one_piece_are_all_answered(router):
+    """Also those that stood in the buffer while answers waited."""
+    subs = [router.subscriber(*[("exact", b"%04d" % i + b"x" * 40) for i in range(8)]) for _ in range(8)]
+    with Connection(router.socket) as asker:
+        asker.hello()
+        bodies = [cbor.dumps({"id": n, "what": "status"}) for n in range(100)]
+        asker.socket.sendall(b"".join(HEADER.pack(len(b), REQUEST, 0, 0) + b for b in bodies))
+        for n in range(100):
+            assert asker.expect(REPLY, Deadline(10, f"answer {n}"))["id"] == n
+    assert len(subs) == 8
+
+
+def test_position_at_the_end_of_the_wal(router, conn):
+    """It may lie beyond what the router knows of the WAL by its last look-up: then it looks again."""
+    conn.run("CREATE TABLE IF NOT EXISTS aside (i int)")
+    conn.run("INSERT INTO aside SELECT generate_series(1, 1000)")
+    lsn = int(conn.rows("SELECT pg_current_wal_lsn() - '0/0'")[0][0])
+    with Connection(router.socket) as sub:
+        sub.hello()
+        position = (1).to_bytes(4, "big") + lsn.to_bytes(8, "big") + bytes(4)
+        sub.send(SUBSCRIBE, {"filters": [[0, b">"]], "start": "position", "position": position})
+        assert sub.expect(SUBSCRIBED, Deadline(10, "SUBSCRIBED"))["position"] == position
+        conn.emit("a", b"1")
+        deadline = Deadline(10, "the message")
+        while True:
+            _, frame = sub.receive(deadline)
+            if hasattr(frame, "prefix"):
+                break
+        assert frame.content == b"1"
+
+
+def test_sigterm_while_a_given_up_source_is_drained(bus, conn):
+    """Exit 4 waits for a subscriber that reads; an operator's SIGTERM does not."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        sub = router.subscriber()
+        conn.run("SELECT count(pg_logical_emit_message(true, 'a', convert_to(repeat('x', 100000), 'UTF8')))"
+                 " FROM generate_series(1, 150)")
+        wait_for(lambda: router.status()["messages"] == 150, 20, "all is queued")
+        conn.run("""DO $$ BEGIN LOOP
+            PERFORM pg_terminate_backend(active_pid, 1000) FROM pg_replication_slots;
+            BEGIN PERFORM pg_drop_replication_slot('walbus'); EXIT;
+            EXCEPTION WHEN object_in_use THEN NULL; END;
+            END LOOP; END $$""")
+        router.wait_log("router.stopping", 20)
+        for _ in range(3):
+            sub.next(Deadline(5, "a message"))
+        router.process.send_signal(signal.SIGTERM)
+        assert router.wait_exit(5) == 4
