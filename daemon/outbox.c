@@ -172,11 +172,18 @@ void outbox_drop(struct outbox *o)
         o->boundary = 0;
     }
     /* a session that is let go may wait for long to finish its frame: the ring of a full outbox is large */
-    struct outbox_item *items = o->cap > ITEMS_START ? malloc(ITEMS_START * sizeof *items) : NULL;
+    outbox_shrink(o);
+}
+
+void outbox_shrink(struct outbox *o)
+{
+    if (o->n > ITEMS_START || o->cap <= ITEMS_START)
+        return;
+    struct outbox_item *items = malloc(ITEMS_START * sizeof *items);
     if (!items)
         return;
-    if (o->n)
-        items[0] = *outbox_at(o, 0);
+    for (size_t i = 0; i < o->n; i++)
+        items[i] = *outbox_at(o, i);
     free(o->items);
     o->items = items;
     o->head = 0;

@@ -24,7 +24,7 @@
 #include "batch.h"
 
 /** An outbox is full above this many bytes of batches behind the one that is being sent… */
-#define OUTBOX_BYTES_MAX (16u << 20)
+#define OUTBOX_BYTES_MAX (24u << 20)
 /** … or ranges, or when a content over BATCH_LARGE waits behind it; and has room again at half of both. */
 #define OUTBOX_ITEMS_MAX 16384u
 /** Most bytes of control frames: what a client asks for it must also read. */
@@ -66,6 +66,15 @@ struct buf *outbox_control(struct outbox *o);
 
 /** Bytes of control frames that are not yet written. */
 size_t outbox_waiting_control(const struct outbox *o);
+
+/** Bytes of the ring of items, beside what the items point to. */
+static inline size_t outbox_ring(const struct outbox *o)
+{
+    return o->cap * sizeof *o->items;
+}
+
+/** Little waits: gives back the memory that a busy time has made the ring take. For a quiet moment. */
+void outbox_shrink(struct outbox *o);
 
 /** Drops every data frame that has not been begun. */
 void outbox_drop(struct outbox *o);

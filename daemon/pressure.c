@@ -8,12 +8,19 @@
  * wishes are at odds: a subscriber that reads as fast as it can must get a
  * backlog of any size, and one that does not read must delay nobody.
  *
- * So the pace decides. When an outbox is full, or all together hold more than
- * ROUTER_BYTES_MAX, reading from the server waits, as long as those who hold it
- * up take at least ROUTER_PRESSURE_BYTES every ROUTER_PRESSURE_MS (some 2 MB a
- * second). One that does not is told "too-slow" and let go, so a stopped one
- * costs the others half a second, once. Reading goes on when all
- * outboxes, and all together, are half empty again.
+ * Two signs tell them apart. One that is *stalled*, its socket has taken nothing
+ * for ROUTER_STALL_MS although messages wait, is let go as soon as its outbox is
+ * more than half full, before anybody has waited for it: the other half is what
+ * comes meanwhile. One that takes some waits its turn: when its outbox is full,
+ * or all together hold more than ROUTER_BYTES_MAX, reading from the server waits,
+ * as long as those who hold it up take at least ROUTER_PRESSURE_BYTES every
+ * ROUTER_PRESSURE_MS (some 2 MB a second). Whoever fails is told "too-slow".
+ * Reading goes on when all outboxes, and all together, are half empty again.
+ *
+ *      rate of the log          what one stopped subscriber costs the others
+ *      up to half an outbox
+ *      in ROUTER_STALL_MS       nothing: it is let go before its outbox is full
+ *      above                    the rest of ROUTER_STALL_MS, once
  *
  * Who holds it up: each session with a full outbox, and while the total is
  * passed each one that holds more than what it should have taken meanwhile, or
@@ -22,10 +29,13 @@
  */
 #include "router.h"
 
+/* How often the stalled are looked for while reading waits, in ms. */
+#define LOOK_MS 25u
+
 static size_t holds(const struct session *s)
 {
     return s->state == SESSION_ACTIVE || s->state == SESSION_LEAVING
-               ? s->outbox.charge + s->outbox.large
+               ? s->outbox.charge + s->outbox.large + outbox_ring(&s->outbox)
                : 0;
 }
 
@@ -38,13 +48,15 @@ static bool is_full(const struct session *s, bool half)
 static bool is_total_passed(const struct router *r, bool half)
 {
     size_t total = r->pool.live_bytes + r->pool.large_bytes;
+    bool some = false;
 
-    if (r->pool.live <= 1 || total <= ROUTER_BYTES_MAX / (half ? 2 : 1))
+    if (r->pool.live <= 1)
         return false;
-    for (const struct session *s = r->sessions; s; s = s->next)
-        if (holds(s))
-            return true;
-    return false;
+    for (const struct session *s = r->sessions; s; s = s->next) {
+        total += outbox_ring(&s->outbox);
+        some |= s->outbox.charge + s->outbox.large > 0;
+    }
+    return some && total > ROUTER_BYTES_MAX / (half ? 2 : 1);
 }
 
 static bool is_pressed(const struct router *r, bool half)
@@ -53,6 +65,11 @@ static bool is_pressed(const struct router *r, bool half)
         if (is_full(s, half))
             return true;
     return is_total_passed(r, half);
+}
+
+static bool is_stalled(const struct router *r, const struct session *s)
+{
+    return s->outbox.n && uv_now(r->loop) - s->took_at >= ROUTER_STALL_MS;
 }
 
 static bool keeps_pace(const struct session *s)
@@ -102,10 +119,20 @@ static void remember(struct router *r)
         s->written_before = s->outbox.written_data;
 }
 
-static void on_pressure(uv_timer_t *timer)
+/* Lets go of those who do not read at all and hold much. */
+static void let_stalled_go(struct router *r)
 {
-    struct router *r = timer->data;
+    bool total = is_total_passed(r, r->holding);
 
+    for (struct session *s = r->sessions, *next; s; s = next) {
+        next = s->next;
+        if (is_stalled(r, s) && (is_full(s, true) || (total && holds(s) > ROUTER_PRESSURE_BYTES)))
+            let_go(r, s);
+    }
+}
+
+static void judge_pace(struct router *r)
+{
     bool some = false;
 
     for (struct session *s = r->sessions; s; s = s->next) {
@@ -117,14 +144,25 @@ static void on_pressure(uv_timer_t *timer)
     if (!some && is_total_passed(r, true)) /* those let go just now have relieved it, or get their chance */
         relieve(r);
     remember(r);
-    router_flush(r);
+}
+
+static void on_pressure(uv_timer_t *timer)
+{
+    struct router *r = timer->data;
+
+    if (uv_now(r->loop) >= r->pace_due) {
+        r->pace_due = uv_now(r->loop) + ROUTER_PRESSURE_MS;
+        judge_pace(r);
+    }
     router_check_pressure(r);
+    router_flush(r);
 }
 
 void router_check_pressure(struct router *r)
 {
     if (r->phase != ROUTER_RUNNING)
         return;
+    let_stalled_go(r);
     bool pressed = is_pressed(r, r->holding);
 
     if (pressed == r->holding)
@@ -137,5 +175,6 @@ void router_check_pressure(struct router *r)
     }
     remember(r);
     uv_update_time(r->loop);
-    (void)uv_timer_start(&r->pressure, on_pressure, ROUTER_PRESSURE_MS, ROUTER_PRESSURE_MS);
+    r->pace_due = uv_now(r->loop) + ROUTER_PRESSURE_MS;
+    (void)uv_timer_start(&r->pressure, on_pressure, LOOK_MS, LOOK_MS);
 }

@@ -321,6 +321,7 @@ static void on_tick(uv_timer_t *timer)
 
     for (struct session *s = r->sessions; s; s = s->next) {
         session_send_progress(s, r->progress);
+        outbox_shrink(&s->outbox);
         if (s->state == SESSION_WAITING && uv_now(r->loop) - s->waiting_since >= ROUTER_FACTS_MS)
             answer_subscribe(r, s, true);
     }

@@ -33,6 +33,9 @@
 #define ROUTER_DESCRIPTORS 32u
 /** Most bytes of batches alive, all sessions together; room again at half. One message alone may be larger. */
 #define ROUTER_BYTES_MAX (32u << 20)
+/** A session whose socket took nothing for so long, in ms, while messages wait, is stalled: let go when its outbox is
+ *  more than half full. A reader that waits for a processor, or collects garbage, must not look like that. */
+#define ROUTER_STALL_MS 250u
 /** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
 #define ROUTER_PRESSURE_BYTES (1u << 20)
 #define ROUTER_PRESSURE_MS    500u
@@ -75,7 +78,8 @@ struct router {
     uint64_t messages;        /* routed since the start */
     uint64_t too_slow;        /* sessions closed for it */
     bool holding;             /* reading waits for a session that takes its messages (pressure.c) */
-    uv_timer_t pressure;      /* looks at their pace meanwhile */
+    uv_timer_t pressure;      /* looks at them meanwhile */
+    uint64_t pace_due;        /* uv_now() at which their pace is judged next */
 
     uv_timer_t tick;          /* PROGRESS */
     uv_timer_t drain;         /* looks whether the phase is over */

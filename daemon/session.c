@@ -84,7 +84,10 @@ void session_flush(struct session *s)
         session_close(s, "no memory");
         return;
     }
+    uint64_t before = s->outbox.written_data;
     int r = outbox_write(&s->outbox, s->fd);
+    if (s->outbox.written_data != before)
+        s->took_at = uv_now(s->poll.loop);
     if (r < 0) {
         session_close(s, strerror(-r));
         return;
@@ -214,6 +217,7 @@ void session_subscribed(struct session *s, const struct control_subscribed *subs
     s->resume = subscribed->position.index != POSITION_INDEX_NONTRANSACTIONAL &&
                 subscribed->position.index != POSITION_INDEX_END;
     session_drop_subscribe(s);
+    s->took_at = uv_now(s->poll.loop);
     control_subscribed_encode(subscribed, outbox_control(&s->outbox));
     s->must_flush = true;
 }

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: PostgreSQL
 """A subscriber that does not read delays nobody, and does not make the router grow."""
 
+import threading
 import time
 
 import pytest
 from harness import places
 from harness.router import Router
-from harness.waiting import wait_for
+from harness.waiting import Deadline, wait_for
 
 MEMORY_MAX = 64 << 20
 ROUND_SECONDS = 5
@@ -14,6 +15,83 @@ ROUND_SECONDS = 5
 # bytes of a content, messages in a round, rounds: 200 MB each
 SHAPES = {"small": (300, 20_000, 30), "60 kB": (60_000, 170, 20), "100 kB": (100_000, 100, 20),
           "1 MB": (1_000_000, 10, 20)}
+
+
+LAG_ROUNDS = 3
+LAG_SECONDS = 3
+
+
+def worst_lag(bus, build, freeze):
+    """Longest time from an emit to its arrival at a reader, in seconds, some 20 MB a second passing by, and how many were let go."""
+    with Router(bus.dsn(), build=build) as router, bus.connect() as conn:
+        router.start()
+        reader = router.subscriber(keep=0)
+        other = router.subscriber_process()
+        if freeze:
+            other.freeze()
+        ends = time.monotonic() + LAG_SECONDS
+
+        def emit():
+            while time.monotonic() < ends:
+                conn.run("SELECT count(pg_logical_emit_message(true, 'load', convert_to(repeat('x', 10000), 'UTF8'))), "
+                         "pg_logical_emit_message(true, 'at.' || %s, '') FROM generate_series(1, 40)",
+                         str(time.monotonic_ns()))
+                time.sleep(0.02)
+            conn.emit("done", b"")
+
+        emitter = threading.Thread(target=emit)
+        emitter.start()
+        lags = []
+        deadline = Deadline(60, "the last message")
+        while (prefix := getattr(reader.next(deadline), "prefix", None)) != b"done":
+            if prefix and prefix.startswith(b"at."):
+                lags.append((time.monotonic_ns() - int(prefix[3:])) / 1e9)
+        emitter.join()
+        gone = router.status()["too_slow"]
+        other.close()
+        return max(lags), gone
+
+
+def test_stopped_subscriber_delays_nobody(bus):
+    """The machine may be busy in one round, but waiting for a stopped one would cost each round
+    ROUTER_STALL_MS or more."""
+    build = places.plain_build()
+    if build is None:
+        pytest.skip("the latency is of a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
+    with_stopped, without = [], []
+    for _ in range(LAG_ROUNDS):
+        lag, gone = worst_lag(bus, build, freeze=False)
+        assert gone == 0
+        without.append(lag)
+        lag, gone = worst_lag(bus, build, freeze=True)
+        assert gone == 1, "the stopped one was let go while this was measured"
+        with_stopped.append(lag)
+    assert min(with_stopped) < min(without) + 0.1, (with_stopped, without)
+
+
+def test_stopped_filtered_subscribers(bus, conn):
+    """What a queue of many small ranges takes is counted too."""
+    build = places.plain_build()
+    if build is None:
+        pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
+    with Router(bus.dsn(), build=build) as router:
+        router.start()
+        stopped = [router.subscriber_process("load.a", "mark") for _ in range(60)]
+        for process in stopped:
+            process.freeze()
+        reader = router.subscriber("load.>")
+        most = 0
+        for _ in range(15):
+            conn.run("SELECT count(pg_logical_emit_message(true, CASE i % 2 WHEN 0 THEN 'load.a' ELSE 'load.b' END, '')) "
+                     "FROM generate_series(1, 20000) i")
+            reader.collect(20_000, seconds=ROUND_SECONDS)
+            reader.messages.clear()
+            most = max(most, router.rss_anon())
+            assert most < MEMORY_MAX, most
+        for process in stopped:
+            process.thaw()
+        assert {process.result()["code"] for process in stopped} == {"too-slow"}
+        wait_for(lambda: len(router.status()["sessions"]) == 2, 10, "the stopped ones are gone")
 
 
 @pytest.mark.parametrize("shape", SHAPES)

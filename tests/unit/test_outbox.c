@@ -405,25 +405,35 @@ static void drop_all(void)
     ck_assert_uint_eq(box.charge, 0);
 }
 
+/* In batches of which none counts as large. */
+static void queue_charging(size_t charge)
+{
+    while (charge > BATCH_LARGE / 2) {
+        queue_whole(batch_charging(BATCH_LARGE / 4));
+        charge -= BATCH_LARGE / 4;
+    }
+    queue_whole(batch_charging(charge));
+}
+
 START_TEST(full_of_bytes)
 {
     const size_t half = OUTBOX_BYTES_MAX / 2;
 
     setup(1 << 20);
     assert_full(false, false);
-    queue_whole(batch_charging(half)); /* at the head: not counted */
+    queue_whole(batch_charging(BATCH_LARGE)); /* at the head: not counted */
     assert_full(false, false);
-    queue_whole(batch_charging(half));
+    queue_charging(half);
     assert_full(false, false); /* exactly half, behind it */
-    queue_whole(batch_charging(half));
+    queue_charging(half);
     assert_full(false, true); /* exactly all */
-    queue_whole(batch_charging(1000));
+    queue_charging(1000);
     assert_full(true, true);
-    ck_assert_uint_eq(box.charge, 3 * half + 1000);
+    ck_assert_uint_eq(box.charge, BATCH_LARGE + 2 * half + 1000);
     drop_all();
 
-    queue_whole(batch_charging(1000));
-    queue_whole(batch_charging(half + 1));
+    queue_charging(1000);
+    queue_charging(half + 1);
     assert_full(false, true);
     drop_all();
     teardown();
