@@ -31,7 +31,7 @@
 #define BATCH_SIZE 65536u
 /** Content above this is not copied: it stays in libpq's buffer, which the batch then owns. */
 #define BATCH_COPY_MAX 65536u
-/** Content above this is counted apart, since one alone would fill a queue's ordinary limit. */
+/** Content above this is counted apart, since few would fill a queue's ordinary limit. */
 #define BATCH_LARGE (8u << 20)
 #define BATCH_BEGIN_SIZE (FRAME_HEADER_SIZE + FRAME_BEGIN_BODY)
 

@@ -473,8 +473,10 @@ START_TEST(full_of_a_large_content)
     assert_full(false, false);
     drop_all();
     queue_whole(batch_of(0, 100));
+    queue_whole(batch_of(0, BATCH_LARGE)); /* as bytes */
+    assert_full(false, false);
     queue_whole(batch_of(0, BATCH_LARGE));
-    assert_full(false, true); /* as bytes */
+    assert_full(false, true);
     drop_all();
     queue_whole(batch_of(0, 100));
     queue_whole(batch_of(0, BATCH_LARGE + 1));
