@@ -189,6 +189,8 @@ static int check_usage(const struct publish *p, int argc, char **argv)
                          argv[2]);
     if (p->lines && argc == 2 && strcmp(argv[1], "-") != 0)
         return cli_usage(NAME, "--lines reads stdin and takes no DATA.");
+    if (argc == 2 && strcmp(argv[1], "@") == 0)
+        return cli_usage(NAME, "DATA '@' is no file's name: write it behind the @, as in @FILE.");
     if (p->lines && p->non_transactional)
         return cli_usage(NAME, "--lines is one transaction: not with --non-transactional.");
     if (p->lines && p->event.id)
