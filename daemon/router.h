@@ -39,6 +39,8 @@
 /** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
 #define ROUTER_PRESSURE_BYTES (1u << 20)
 #define ROUTER_PRESSURE_MS    500u
+/** Most bytes of unfinished frames, answers and filters of all clients together; who needs more is refused. */
+#define ROUTER_CLIENTS_MAX (24u << 20)
 /** Idle and filtered-out sessions are told how far they are this often, in ms. */
 #define ROUTER_PROGRESS_MS 1000u
 /** How long a SUBSCRIBE from a position beyond the known WAL may wait for a look-up, in ms. */
