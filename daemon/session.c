@@ -75,17 +75,22 @@ void session_close(struct session *s, const char *reason)
     s->fd = fd_close(s->fd);
 }
 
+void session_put_acked(struct session *s)
+{
+    struct control_ack acked = {.position = s->acked};
+
+    if (!s->acked_due || outbox_waiting_control(&s->outbox) > SESSION_ANSWERS_MAX)
+        return;
+    control_ack_encode(&acked, true, outbox_control(&s->outbox));
+    s->acked_due = false;
+}
+
 void session_flush(struct session *s)
 {
     if (s->state == SESSION_CLOSED)
         return;
     s->must_flush = false;
-    if (s->acked_due && outbox_waiting_control(&s->outbox) <= SESSION_ANSWERS_MAX) {
-        struct control_ack acked = {.position = s->acked};
-
-        control_ack_encode(&acked, true, outbox_control(&s->outbox));
-        s->acked_due = false;
-    }
+    session_put_acked(s);
     if (s->outbox.control.failed) { /* an answer is lost, the client would wait for it for ever */
         session_close(s, "no memory");
         return;

@@ -133,6 +133,9 @@ void session_stop(struct session *s, struct position position, const char *code,
 /** The same as session_error, not fatal, as the answer to a request. */
 void session_request_error(struct session *s, uint64_t id, const char *code, const char *text);
 
+/** Queues the ACKED that is due, when the answers that wait leave room for it. For session_frames.c. */
+void session_put_acked(struct session *s);
+
 /** The one place that changes the state. For session_frames.c. */
 void session_set(struct session *s, enum session_state state);
 

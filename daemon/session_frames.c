@@ -149,6 +149,7 @@ static void handle_request(struct session *s, struct bytes body)
         refuse(s, CONTROL_ERROR_PROTOCOL, "REQUEST: %s", why);
         return;
     }
+    session_put_acked(s); /* answers come in the order of what they answer */
     s->ops->request(s->owner, s, &request);
 }
 
