@@ -197,6 +197,7 @@ static int run(const struct settings *settings, const char *socket_path, struct 
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (status == 0) {
         (void)uv_run(&loop, UV_RUN_DEFAULT);
+        (void)pthread_sigmask(SIG_BLOCK, &stop, NULL); /* it ends anyway, with its own status */
         status = router.exit_code;
         router_deinit(&router);
         log_line(log, LOG_INFO, "router.stopped", "The router has stopped.",

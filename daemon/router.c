@@ -407,9 +407,6 @@ static void router_end(struct router *r)
     close_timer(&r->tick);
     close_timer(&r->pressure);
     close_timer(&r->drain);
-    uv_close((uv_handle_t *)&r->sigterm, NULL);
-    uv_close((uv_handle_t *)&r->sigint, NULL);
-    uv_close((uv_handle_t *)&r->sighup, NULL);
     source_close(&r->source);
 }
 
@@ -527,6 +524,7 @@ static void watch_signal(struct router *r, uv_signal_t *handle, int signum)
     (void)uv_signal_init(r->loop, handle);
     handle->data = r;
     (void)uv_signal_start(handle, on_signal, signum);
+    uv_unref((uv_handle_t *)handle); /* watched as long as there is anything else to do */
 }
 
 int router_open(struct router *r, uv_loop_t *loop, const struct settings *settings,
@@ -575,6 +573,10 @@ int router_open(struct router *r, uv_loop_t *loop, const struct settings *settin
 
 void router_deinit(struct router *r)
 {
+    uv_close((uv_handle_t *)&r->sigterm, NULL);
+    uv_close((uv_handle_t *)&r->sigint, NULL);
+    uv_close((uv_handle_t *)&r->sighup, NULL);
+    (void)uv_run(r->loop, UV_RUN_DEFAULT);
     source_deinit(&r->source);
     r->route = route_free(r->route);
     free(r->inside);
