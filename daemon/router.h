@@ -81,7 +81,8 @@ struct router {
     uint64_t too_slow;        /* sessions closed for it */
     bool holding;             /* reading waits for a session that takes its messages (pressure.c) */
     uv_timer_t pressure;      /* looks at them meanwhile */
-    uint64_t pace_due;        /* uv_now() at which their pace is judged next */
+    unsigned looks;           /* until their pace is judged next */
+    bool judging;             /* they are looked at just now: what that changes is seen afterwards */
 
     uv_timer_t tick;          /* PROGRESS */
     uv_timer_t drain;         /* looks whether the phase is over */

@@ -97,8 +97,10 @@ void session_flush(struct session *s)
     }
     uint64_t before = s->outbox.written_data;
     int r = outbox_write(&s->outbox, s->fd);
-    if (s->outbox.written_data != before)
+    if (s->outbox.written_data != before) {
+        uv_update_time(s->poll.loop); /* this turn may have begun long ago, and it is judged by this time */
         s->took_at = uv_now(s->poll.loop);
+    }
     if (r < 0) {
         session_close(s, strerror(-r));
         return;

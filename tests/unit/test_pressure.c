@@ -38,6 +38,7 @@ static unsigned holds_begun, holds_ended;
 /* ---- the clock ---- */
 
 static uint64_t clock_ms = 1000000;
+static unsigned write_takes_ms; /* a slow turn: time that passes while a socket takes something */
 
 int clock_gettime(clockid_t id, struct timespec *t)
 {
@@ -86,6 +87,7 @@ ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
     }
     if (room[s->id] != SIZE_MAX)
         room[s->id] -= size;
+    clock_ms += write_takes_ms;
     return (ssize_t)size;
 }
 
@@ -162,7 +164,7 @@ static void setup(void)
     (void)snprintf(path, sizeof path, "%s/bus.sock", folder);
     memset(clients, 0, sizeof clients);
     memset(room, 0, sizeof room);
-    holds_begun = holds_ended = 0;
+    holds_begun = holds_ended = write_takes_ms = 0;
     lsn = 100;
     ck_assert_int_eq(settings_init(&settings), 0);
     ck_assert_int_eq(uv_loop_init(&loop), 0);
@@ -238,8 +240,7 @@ static uint64_t subscribe(const char *prefix)
 
 static void add_message(struct batch *batch, const char *prefix, size_t size)
 {
-    void *memory =
-        malloc(size ? size : 1); /* a large content stays untouched, nobody looks at it */
+    void *memory = malloc(size ? size : 1); /* a large content stays untouched: nobody looks */
     struct frame_message f = {
         .position = {1, ++lsn, 0}, .prefix = unit_bytes(prefix), .content = {memory, size}};
 
@@ -767,6 +768,329 @@ START_TEST(rings_count)
 }
 END_TEST
 
+/* ---- a healthy one is not let go ---- */
+
+START_TEST(the_router_was_away)
+{
+    setup();
+    uint64_t id = subscribe("a");
+
+    emit("a", SMALL);
+    emit_sum("a", HALF_BYTES + 1);
+    clock_ms +=
+        3 *
+        ROUTER_STALL_MS; /* a look-up of the server's name blocks the loop; its reader reads meanwhile */
+    uv_update_time(&loop);
+    room[id] = SIZE_MAX;
+    emit_small("other"); /* comes before the loop sees that the socket has room */
+    assert_nobody_let_go();
+    read_on(id);
+    teardown();
+}
+END_TEST
+
+START_TEST(the_router_was_away_while_reading_waited)
+{
+    setup();
+    uint64_t id = subscribe("a");
+
+    emit("a", SMALL);
+    emit_sum("a", OUTBOX_BYTES_MAX + 1);
+    ck_assert(r.holding);
+    take(id, 1);
+    clock_ms += 2 * ROUTER_PRESSURE_MS;
+    take(id, SMALL); /* what its socket buffer has room for: less than what is asked in a window */
+    assert_nobody_let_go();
+    for (unsigned i = 2; i < LOOKS; i++) {
+        elapse(LOOK_MS);
+        take(id, 1);
+    }
+    assert_nobody_let_go();
+    elapse(LOOK_MS);
+    assert_let_go(id, 1); /* the window was as long as ever for it */
+    teardown();
+}
+END_TEST
+
+START_TEST(the_turn_was_long)
+{
+    setup();
+    uint64_t id = subscribe("a");
+
+    emit("a", SMALL);
+    emit_sum("a", HALF_BYTES + 1);
+    write_takes_ms =
+        ROUTER_STALL_MS; /* as when a large content is copied before, in the same turn */
+    room[id] = 1;
+    emit_small("a");
+    ck_assert_uint_eq(room[id], 0);
+    elapse(ROUTER_STALL_MS - 1);
+    emit_small("other");
+    assert_nobody_let_go();
+    elapse(1);
+    emit_small("other");
+    assert_let_go(id, 1);
+    teardown();
+}
+END_TEST
+
+START_TEST(rings_of_a_busy_time_are_nobodys_fault)
+{
+    enum { EACH = 25 };
+    uint64_t ids[2][EACH];
+
+    setup();
+    for (unsigned k = 0; k < 2; k++)
+        for (unsigned i = 0; i < EACH; i++)
+            ids[k][i] = subscribe(k ? "b" : "a");
+    uint64_t paused = subscribe("c");
+    for (unsigned k = 0; k < 2; k++) {
+        emit_pieces(k ? "b" : "a", HALF_ITEMS + 1);
+        for (unsigned i = 0; i < EACH; i++)
+            read_on(ids[k][i]);
+    }
+    emit("c", SMALL);
+    emit("c", SMALL);
+    ck_assert(!r.holding);
+    elapse(3 * ROUTER_PRESSURE_MS);
+    emit_small("other");
+    assert_nobody_let_go();
+    read_on(paused);
+    teardown();
+}
+END_TEST
+
+START_TEST(who_has_nothing_to_take_is_not_blamed)
+{
+    enum { READERS = 19 };
+    char prefix[READERS + 1][4];
+    uint64_t ids[READERS];
+
+    setup();
+    uint64_t idle = subscribe("idle");
+    room[idle] = SIZE_MAX;
+    emit_small("idle");
+    for (unsigned i = 0; i < READERS; i++) {
+        (void)snprintf(prefix[i], sizeof prefix[i], "r%u", i);
+        ids[i] = subscribe(prefix[i]);
+        emit(prefix[i], ROUTER_PRESSURE_BYTES);
+        emit(prefix[i], 900000);
+    }
+    ck_assert(r.holding);
+    for (unsigned i = 0; i < READERS; i++)
+        take(ids[i], ROUTER_PRESSURE_BYTES - LOOKS);
+    for (unsigned k = 0; k < LOOKS; k++) {
+        for (unsigned i = 0; i < READERS; i++)
+            take(ids[i], 1);
+        elapse(LOOK_MS);
+    }
+    ck_assert(r.holding); /* all keep pace, and all together still hold more than half the total */
+    assert_nobody_let_go();
+    teardown();
+}
+END_TEST
+
+START_TEST(a_pause_beside_a_slow_reader_is_forgiven)
+{
+    setup();
+    uint64_t slow = subscribe("slow"), paused = subscribe("paused");
+
+    emit_sum("paused", 2u << 20);
+    emit("slow", SMALL);
+    emit_sum("slow", OUTBOX_BYTES_MAX + 1);
+    ck_assert(r.holding);
+    ck_assert_uint_lt(total(), ROUTER_BYTES_MAX);
+    unsigned looks = 0;
+    for (; r.holding && looks < 20 * LOOKS; looks++) {
+        take(slow, 60000);
+        elapse(LOOK_MS);
+    }
+    ck_assert_uint_gt(looks, LOOKS);
+    ck_assert(!r.holding);
+    assert_nobody_let_go();
+    read_on(paused);
+    teardown();
+}
+END_TEST
+
+/* ---- a stopped one is ---- */
+
+/** Many stopped ones, none of which holds much alone; how many of them are still active. */
+static unsigned many_stopped(bool stalled_before)
+{
+    enum { STOPPED = 40, EACH = 900000 };
+    char prefix[STOPPED][4];
+    unsigned left = 0;
+
+    setup();
+    for (unsigned i = 0; i < STOPPED; i++) {
+        (void)snprintf(prefix[i], sizeof prefix[i], "s%u", i);
+        (void)subscribe(prefix[i]);
+    }
+    if (stalled_before)
+        elapse(ROUTER_STALL_MS);
+    for (unsigned i = 0; i < STOPPED; i++)
+        emit(prefix[i], EACH);
+    ck_assert_int_eq(r.holding, !stalled_before);
+    if (!stalled_before) {
+        assert_nobody_let_go();
+        elapse(ROUTER_STALL_MS);
+    }
+    ck_assert(!r.holding);
+    for (const struct session *s = r.sessions; s; s = s->next)
+        left += s->state == SESSION_ACTIVE;
+    ck_assert_uint_eq(r.too_slow, STOPPED - left);
+    size_t limit = ROUTER_BYTES_MAX / (stalled_before ? 1 : 2);
+    ck_assert_uint_le(total(), limit);
+    ck_assert_uint_gt(total() + EACH, limit); /* as few as it takes */
+    teardown();
+    return left;
+}
+
+START_TEST(many_that_hold_little_each)
+{
+    unsigned left = many_stopped(false);
+
+    ck_assert_uint_gt(many_stopped(true), left);
+}
+END_TEST
+
+START_TEST(a_little_is_kept_when_others_hold_much)
+{
+    setup();
+    uint64_t little = subscribe("little");
+    uint64_t ids[3] = {subscribe("0"), subscribe("1"), subscribe("2")};
+
+    emit("little",
+         ROUTER_PRESSURE_BYTES - 1000); /* with its ring it stays below what is asked in a window */
+    for (unsigned i = 0; i < ARRAY_SIZE(ids); i++) {
+        emit((char[]){(char)('0' + i), 0}, 6u << 20);
+        emit((char[]){(char)('0' + i), 0}, 9u << 19);
+    }
+    ck_assert(r.holding);
+    unsigned looks = 0;
+    for (; r.holding && looks < 20 * LOOKS; looks++) {
+        for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
+            take(ids[i], 60000);
+        elapse(LOOK_MS);
+        ck_assert_int_eq(state_of(little), SESSION_ACTIVE);
+    }
+    ck_assert_uint_gt(looks, 2 * LOOKS);
+    ck_assert(!r.holding);
+    assert_nobody_let_go();
+    teardown();
+}
+END_TEST
+
+static unsigned closed_of(const uint64_t *ids, unsigned n)
+{
+    unsigned closed = 0;
+
+    for (unsigned i = 0; i < n; i++)
+        closed += state_of(ids[i]) == SESSION_CLOSED;
+    return closed;
+}
+
+START_TEST(leaving_ones_give_way)
+{
+    enum { LEAVE = 4 };
+    static const char *const prefix[LEAVE] = {"p", "q", "r", "s"};
+    uint64_t ids[LEAVE];
+
+    setup();
+    for (unsigned i = 0; i < LEAVE; i++) {
+        ids[i] = subscribe(prefix[i]);
+        emit(prefix[i], 4u << 20);
+        take(ids[i],
+             100); /* of a frame that was begun the rest must be written before the reason */
+        emit_sum(prefix[i], HALF_BYTES + 1);
+        elapse(ROUTER_STALL_MS);
+        emit_small("other");
+        ck_assert_int_eq(state_of(ids[i]), SESSION_LEAVING);
+    }
+    ck_assert_uint_eq(r.too_slow, LEAVE);
+    uint64_t reader = subscribe("a");
+    emit_sum("a", 15u << 20);
+    ck_assert_uint_eq(closed_of(ids, LEAVE), 0);
+    emit("a", 2u << 20); /* with this the total is passed: 16 MiB are theirs */
+    ck_assert_uint_eq(closed_of(ids, LEAVE), 1);
+    emit("a", BATCH_LARGE); /* two more of them, neighbours in the list, in one look */
+    ck_assert_uint_eq(closed_of(ids, LEAVE), 3);
+    ck_assert_uint_eq(holds_begun, 0);
+    ck_assert_int_eq(state_of(reader), SESSION_ACTIVE);
+    ck_assert_uint_eq(r.too_slow, LEAVE); /* each is counted once */
+    read_on(reader);
+    teardown();
+}
+END_TEST
+
+/** Three that keep pace and hold more than enough, and one that trickles: whether it stays behind the first window. */
+static bool trickling_one_stays(size_t held)
+{
+    static const char *const prefix[] = {"0", "1", "2"};
+    uint64_t ids[ARRAY_SIZE(prefix)];
+
+    setup();
+    uint64_t slow = subscribe("slow");
+
+    emit("slow", held - 16 * sizeof(struct outbox_item)); /* less its ring */
+    for (unsigned i = 0; i < ARRAY_SIZE(ids); i++) {
+        ids[i] = subscribe(prefix[i]);
+        emit_sum(prefix[i], 11u << 20);
+    }
+    ck_assert(r.holding);
+    for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
+        take(ids[i], ROUTER_PRESSURE_BYTES);
+    for (unsigned k = 0; k < LOOKS; k++) {
+        assert_nobody_let_go();
+        take(slow, 1);
+        for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
+            take(ids[i], 1);
+        elapse(LOOK_MS);
+    }
+    bool stayed = state_of(slow) == SESSION_ACTIVE;
+    ck_assert_uint_eq(r.too_slow, !stayed);
+    for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
+        ck_assert_int_eq(state_of(ids[i]), SESSION_ACTIVE);
+    teardown();
+    return stayed;
+}
+
+START_TEST(who_holds_much_and_takes_little)
+{
+    ck_assert(trickling_one_stays(ROUTER_PRESSURE_BYTES));
+    ck_assert(!trickling_one_stays(ROUTER_PRESSURE_BYTES + 1));
+}
+END_TEST
+
+START_TEST(many_that_trickle_go_one_by_one)
+{
+    enum { MANY = 40, EACH = 900000 };
+    char prefix[MANY][4];
+    uint64_t ids[MANY];
+
+    setup();
+    for (unsigned i = 0; i < MANY; i++) {
+        (void)snprintf(prefix[i], sizeof prefix[i], "t%u", i);
+        ids[i] = subscribe(prefix[i]);
+        emit(prefix[i], i == 7 ? EACH + 1 : EACH);
+    }
+    ck_assert(r.holding);
+    for (unsigned window = 1; window <= 3; window++) {
+        for (unsigned k = 0; k < LOOKS; k++) {
+            ck_assert_uint_eq(r.too_slow, window - 1);
+            for (unsigned i = 0; i < MANY; i++)
+                if (state_of(ids[i]) == SESSION_ACTIVE)
+                    take(ids[i], 1);
+            elapse(LOOK_MS);
+        }
+        ck_assert_uint_eq(r.too_slow, window);
+        ck_assert_int_ge(state_of(ids[7]), SESSION_LEAVING); /* the one that holds most first */
+    }
+    teardown();
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
@@ -787,6 +1111,17 @@ int main(void)
         reading_goes_on_at_half_the_total,
         one_message_is_never_too_much,
         rings_count,
+        the_router_was_away,
+        the_router_was_away_while_reading_waited,
+        the_turn_was_long,
+        rings_of_a_busy_time_are_nobodys_fault,
+        who_has_nothing_to_take_is_not_blamed,
+        a_pause_beside_a_slow_reader_is_forgiven,
+        many_that_hold_little_each,
+        a_little_is_kept_when_others_hold_much,
+        leaving_ones_give_way,
+        who_holds_much_and_takes_little,
+        many_that_trickle_go_one_by_one,
     };
     uv_signal_t signal;
 
