@@ -21,6 +21,7 @@
  *      up to half an outbox
  *      in ROUTER_STALL_MS       nothing: it is let go before its outbox is full
  *      above                    the rest of ROUTER_STALL_MS, once
+ *      contents over 8 MiB      ROUTER_STALL_LARGE_MS, once
  *
  * Who holds it up: each session with a full outbox, and while the total is
  * passed each one that holds more than what it should have taken meanwhile, or
@@ -89,9 +90,12 @@ static bool is_total_to_blame(const struct router *r)
     return is_total_passed(r, r->holding && !is_some_full(r, true));
 }
 
+/* One in front of large contents has just got one, and works on it. */
 static bool is_stalled(const struct router *r, const struct session *s)
 {
-    return s->outbox.n && uv_now(r->loop) - s->took_at >= ROUTER_STALL_MS;
+    uint64_t patience = s->outbox.large ? ROUTER_STALL_LARGE_MS : ROUTER_STALL_MS;
+
+    return s->outbox.n && uv_now(r->loop) - s->took_at >= patience;
 }
 
 static bool keeps_pace(const struct session *s)
@@ -120,7 +124,7 @@ static void relieve(struct router *r)
         next = s->next;
         if (holds(s) == 0)
             continue;
-        if (keeps_pace(s)) {
+        if (keeps_pace(s) || (s->outbox.large && !is_stalled(r, s))) {
             moving |= holds(s) > ROUTER_PRESSURE_BYTES; /* who holds much takes it: that relieves */
             continue;
         }
@@ -185,7 +189,7 @@ static void judge_pace(struct router *r)
     bool some = false;
 
     for (struct session *s = r->sessions; s; s = s->next) {
-        if (is_full(s, true) && !keeps_pace(s)) {
+        if (is_full(s, true) && !keeps_pace(s) && (!s->outbox.large || is_stalled(r, s))) {
             let_go(r, s);
             some = true;
         }

@@ -451,15 +451,23 @@ END_TEST
 
 START_TEST(stalled_before_a_large_content)
 {
-    for (unsigned i = 0; i < 2; i++) {
+    static const struct {
+        size_t size; /* one byte more makes an ordinary one a large one */
+        uint64_t ms;
+        bool goes;
+    } cases[] = {{BATCH_LARGE, ROUTER_STALL_LARGE_MS, false},
+                 {BATCH_LARGE + 1, ROUTER_STALL_LARGE_MS - 1, false},
+                 {BATCH_LARGE + 1, ROUTER_STALL_LARGE_MS, true}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         setup();
         uint64_t id = subscribe("a");
 
         emit("a", SMALL);
-        emit("a", BATCH_LARGE + (i ? 1 : 0)); /* one byte more makes an ordinary one a large one */
-        elapse(ROUTER_STALL_MS);
+        emit("a", cases[i].size);
+        elapse(cases[i].ms);
         emit_small("other");
-        if (i)
+        if (cases[i].goes)
             assert_let_go(id, 1);
         else
             assert_nobody_let_go();
