@@ -186,9 +186,18 @@ static int run(const struct settings *settings, const char *socket_path, struct 
                  LOG_STR("error", uv_strerror(e)));
         return ROUTER_EXIT_FAILURE;
     }
+    /* One that comes before the router can act on it waits, instead of ending the process and leaving the socket. */
+    sigset_t stop, before;
+    (void)sigemptyset(&stop);
+    (void)sigaddset(&stop, SIGTERM);
+    (void)sigaddset(&stop, SIGINT);
+    (void)sigaddset(&stop, SIGHUP);
+    (void)pthread_sigmask(SIG_BLOCK, &stop, &before);
     int status = router_open(&router, &loop, settings, socket_path, log);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (status == 0) {
         (void)uv_run(&loop, UV_RUN_DEFAULT);
+        (void)pthread_sigmask(SIG_BLOCK, &stop, NULL); /* it ends anyway, with its own status */
         status = router.exit_code;
         router_deinit(&router);
         log_line(log, LOG_INFO, "router.stopped", "The router has stopped.",

@@ -16,6 +16,8 @@
 #define ITEMS_START 16
 /* So many written bytes of control frames may stand before those that wait. */
 #define CONTROL_COMPACT 65536
+/* So much memory of it is kept for the next ones. */
+#define CONTROL_KEEP 4096
 
 static struct outbox_item *outbox_at(const struct outbox *o, size_t i)
 {
@@ -271,7 +273,10 @@ static int write_control(struct outbox *o, int fd)
         o->written += (uint64_t)sent;
         o->control_done += (size_t)sent;
     }
-    buf_clear(&o->control);
+    if (o->control.cap > CONTROL_KEEP)
+        buf_deinit(&o->control);
+    else
+        buf_clear(&o->control);
     o->control_done = 0;
     return 0;
 }

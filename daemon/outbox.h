@@ -27,8 +27,6 @@
 #define OUTBOX_BYTES_MAX (24u << 20)
 /** … or ranges, or when a content over BATCH_LARGE waits behind it; and has room again at half of both. */
 #define OUTBOX_ITEMS_MAX 16384u
-/** Most bytes of control frames: what a client asks for it must also read. */
-#define OUTBOX_CONTROL_MAX (4u << 20)
 
 struct outbox_item {
     struct batch *batch; /* one reference */

@@ -21,22 +21,33 @@
  *      up to half an outbox
  *      in ROUTER_STALL_MS       nothing: it is let go before its outbox is full
  *      above                    the rest of ROUTER_STALL_MS, once
+ *      contents over 8 MiB      ROUTER_STALL_LARGE_MS, once
  *
  * Who holds it up: each session with a full outbox, and while the total is
  * passed each one that holds more than what it should have taken meanwhile, or
- * else the one that holds most. A session that was let go may take
+ * else the one that holds most. Of the stalled as few are let go for the total
+ * as it takes, the one that holds most first. A session that was let go may take
  * SESSION_LEAVE_MS to read its last frame, but not while the total is passed.
+ *
+ * The router itself may have been away: its loop blocked by a look-up of the
+ * server's name, its process stopped. Nobody is judged by that. One that looks
+ * stalled is let go only when its socket takes nothing even now, and the time in
+ * which a pace is judged is counted in looks.
+ *
+ * Letting go closes sessions, and trying to write does, each of which calls back;
+ * `judging` keeps that from walking the list again from within.
  */
 #include "router.h"
 
 /* How often the stalled are looked for while reading waits, in ms. */
 #define LOOK_MS 25u
+/* After so many looks the pace is judged. */
+#define PACE_LOOKS (ROUTER_PRESSURE_MS / LOOK_MS)
 
+/* Nothing when nothing waits: what its ring takes then is given back. */
 static size_t holds(const struct session *s)
 {
-    return s->state == SESSION_ACTIVE || s->state == SESSION_LEAVING
-               ? s->outbox.charge + s->outbox.large + outbox_ring(&s->outbox)
-               : 0;
+    return s->outbox.n ? s->outbox.charge + s->outbox.large + outbox_ring(&s->outbox) : 0;
 }
 
 static bool is_full(const struct session *s, bool half)
@@ -59,17 +70,32 @@ static bool is_total_passed(const struct router *r, bool half)
     return some && total > ROUTER_BYTES_MAX / (half ? 2 : 1);
 }
 
-static bool is_pressed(const struct router *r, bool half)
+static bool is_some_full(const struct router *r, bool half)
 {
     for (const struct session *s = r->sessions; s; s = s->next)
         if (is_full(s, half))
             return true;
-    return is_total_passed(r, half);
+    return false;
 }
 
+static bool is_pressed(const struct router *r, bool half)
+{
+    return is_some_full(r, half) || is_total_passed(r, half);
+}
+
+/* Whether somebody must go for the total's sake. Half of it counts only when nothing else is waited for: as long as
+ * a full outbox is, what others hold delays nobody. */
+static bool is_total_to_blame(const struct router *r)
+{
+    return is_total_passed(r, r->holding && !is_some_full(r, true));
+}
+
+/* One in front of large contents has just got one, and works on it. */
 static bool is_stalled(const struct router *r, const struct session *s)
 {
-    return s->outbox.n && uv_now(r->loop) - s->took_at >= ROUTER_STALL_MS;
+    uint64_t patience = s->outbox.large ? ROUTER_STALL_LARGE_MS : ROUTER_STALL_MS;
+
+    return s->outbox.n && uv_now(r->loop) - s->took_at >= patience;
 }
 
 static bool keeps_pace(const struct session *s)
@@ -96,12 +122,12 @@ static void relieve(struct router *r)
 
     for (struct session *s = r->sessions, *next; s; s = next) {
         next = s->next;
-        if (keeps_pace(s)) {
+        if (holds(s) == 0)
+            continue;
+        if (keeps_pace(s) || (s->outbox.large && !is_stalled(r, s))) {
             moving |= holds(s) > ROUTER_PRESSURE_BYTES; /* who holds much takes it: that relieves */
             continue;
         }
-        if (holds(s) == 0)
-            continue;
         if (!most || holds(s) > holds(most))
             most = s;
         if (holds(s) > ROUTER_PRESSURE_BYTES) {
@@ -119,16 +145,43 @@ static void remember(struct router *r)
         s->written_before = s->outbox.written_data;
 }
 
+/* Whether its socket takes nothing even now. */
+static bool stays_stalled(const struct router *r, struct session *s)
+{
+    session_flush(s); /* may close it: then nothing waits */
+    return is_stalled(r, s);
+}
+
+/* Whom to let go first for the total's sake, NULL: nobody. It would not help to let those go who hold little while
+ * others who read hold much. */
+static struct session *largest_stalled(const struct router *r)
+{
+    struct session *most = NULL;
+    bool others = false;
+
+    for (struct session *s = r->sessions; s; s = s->next) {
+        if (!is_stalled(r, s))
+            others |= holds(s) > ROUTER_PRESSURE_BYTES;
+        else if (!most || holds(s) > holds(most))
+            most = s;
+    }
+    return most && (!others || holds(most) > ROUTER_PRESSURE_BYTES) ? most : NULL;
+}
+
 /* Lets go of those who do not read at all and hold much. */
 static void let_stalled_go(struct router *r)
 {
-    bool total = is_total_passed(r, r->holding);
+    struct session *next;
 
-    for (struct session *s = r->sessions, *next; s; s = next) {
+    for (struct session *s = r->sessions; s; s = next) {
         next = s->next;
-        if (is_stalled(r, s) && (is_full(s, true) || (total && holds(s) > ROUTER_PRESSURE_BYTES)))
+        if (is_full(s, true) && is_stalled(r, s) && stays_stalled(r, s))
             let_go(r, s);
     }
+    /* Ends: whoever is found takes something, or leaves, or is closed. */
+    for (struct session *s; is_total_to_blame(r) && (s = largest_stalled(r));)
+        if (stays_stalled(r, s))
+            let_go(r, s);
 }
 
 static void judge_pace(struct router *r)
@@ -136,12 +189,12 @@ static void judge_pace(struct router *r)
     bool some = false;
 
     for (struct session *s = r->sessions; s; s = s->next) {
-        if (is_full(s, true) && !keeps_pace(s)) {
+        if (is_full(s, true) && !keeps_pace(s) && (!s->outbox.large || is_stalled(r, s))) {
             let_go(r, s);
             some = true;
         }
     }
-    if (!some && is_total_passed(r, true)) /* those let go just now have relieved it, or get their chance */
+    if (!some && is_total_to_blame(r)) /* those let go just now have relieved it, or get their chance */
         relieve(r);
     remember(r);
 }
@@ -150,19 +203,32 @@ static void on_pressure(uv_timer_t *timer)
 {
     struct router *r = timer->data;
 
-    if (uv_now(r->loop) >= r->pace_due) {
-        r->pace_due = uv_now(r->loop) + ROUTER_PRESSURE_MS;
+    if (--r->looks == 0) {
+        r->looks = PACE_LOOKS;
+        r->judging = true;
         judge_pace(r);
+        r->judging = false;
     }
     router_check_pressure(r);
     router_flush(r);
 }
 
+/* What a busy time has made the rings take is nobody's queue. */
+static void shrink_rings(struct router *r)
+{
+    for (struct session *s = r->sessions; s; s = s->next)
+        outbox_shrink(&s->outbox);
+}
+
 void router_check_pressure(struct router *r)
 {
-    if (r->phase != ROUTER_RUNNING)
+    if (r->phase != ROUTER_RUNNING || r->judging)
         return;
+    if (is_total_passed(r, r->holding))
+        shrink_rings(r);
+    r->judging = true;
     let_stalled_go(r);
+    r->judging = false;
     bool pressed = is_pressed(r, r->holding);
 
     if (pressed == r->holding)
@@ -174,7 +240,7 @@ void router_check_pressure(struct router *r)
         return;
     }
     remember(r);
+    r->looks = PACE_LOOKS;
     uv_update_time(r->loop);
-    r->pace_due = uv_now(r->loop) + ROUTER_PRESSURE_MS;
     (void)uv_timer_start(&r->pressure, on_pressure, LOOK_MS, LOOK_MS);
 }

@@ -213,6 +213,17 @@ static void answer_subscribe(struct router *r, struct session *s, bool final)
     start_subscription(r, s, c->start == CONTROL_START_POSITION ? c->position : now);
 }
 
+/* Looked up when somebody grows, which is seldom, so that nothing has to be kept in step. */
+static bool on_room(void *owner, size_t bytes)
+{
+    const struct router *r = owner;
+    size_t held = 0;
+
+    for (const struct session *s = r->sessions; s; s = s->next)
+        held += session_held(s);
+    return held <= ROUTER_CLIENTS_MAX && bytes <= ROUTER_CLIENTS_MAX - held;
+}
+
 static void on_welcome(void *owner, struct control_welcome *welcome)
 {
     struct router *r = owner;
@@ -248,6 +259,9 @@ static void on_request(void *owner, struct session *s, const struct control_requ
         else if (result.size > FRAME_CONTROL_MAX - REPLY_FRAME)
             session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
                                   "the answer does not fit into a frame");
+        else if (!on_room(r, result.size))
+            session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
+                                  "too many answers to all clients wait to be read");
         else
             session_reply(s, &reply);
     } else {
@@ -291,6 +305,7 @@ static const struct session_ops session_ops = {
     .welcome = on_welcome,
     .subscribe = on_subscribe,
     .request = on_request,
+    .room = on_room,
     .wrote = on_wrote,
     .closed = on_closed,
 };
@@ -392,18 +407,18 @@ static void router_end(struct router *r)
     close_timer(&r->tick);
     close_timer(&r->pressure);
     close_timer(&r->drain);
-    uv_close((uv_handle_t *)&r->sigterm, NULL);
-    uv_close((uv_handle_t *)&r->sigint, NULL);
-    uv_close((uv_handle_t *)&r->sighup, NULL);
     source_close(&r->source);
 }
 
 static void router_leave(struct router *r)
 {
+    bool given_up = r->exit_code != ROUTER_EXIT_OK; /* the source's state is another by now */
+
     r->phase = ROUTER_LEAVING;
     for (struct session *s = r->sessions, *next; s; s = next) {
         next = s->next;
-        session_stop(s, r->progress);
+        session_stop(s, r->progress, given_up ? CONTROL_ERROR_SOURCE : CONTROL_ERROR_STOPPING,
+                     given_up ? buf_str(&r->source.last_error) : "the router is being stopped");
         session_flush(s);
     }
     if (r->n_sessions == 0)
@@ -509,6 +524,7 @@ static void watch_signal(struct router *r, uv_signal_t *handle, int signum)
     (void)uv_signal_init(r->loop, handle);
     handle->data = r;
     (void)uv_signal_start(handle, on_signal, signum);
+    uv_unref((uv_handle_t *)handle); /* watched as long as there is anything else to do */
 }
 
 int router_open(struct router *r, uv_loop_t *loop, const struct settings *settings,
@@ -557,6 +573,10 @@ int router_open(struct router *r, uv_loop_t *loop, const struct settings *settin
 
 void router_deinit(struct router *r)
 {
+    uv_close((uv_handle_t *)&r->sigterm, NULL);
+    uv_close((uv_handle_t *)&r->sigint, NULL);
+    uv_close((uv_handle_t *)&r->sighup, NULL);
+    (void)uv_run(r->loop, UV_RUN_DEFAULT);
     source_deinit(&r->source);
     r->route = route_free(r->route);
     free(r->inside);

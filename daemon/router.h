@@ -36,9 +36,13 @@
 /** A session whose socket took nothing for so long, in ms, while messages wait, is stalled: let go when its outbox is
  *  more than half full. A reader that waits for a processor, or collects garbage, must not look like that. */
 #define ROUTER_STALL_MS 250u
+/** The same while a content over BATCH_LARGE waits for it: whoever got such a one before may well work on it for longer. */
+#define ROUTER_STALL_LARGE_MS 1000u
 /** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
 #define ROUTER_PRESSURE_BYTES (1u << 20)
 #define ROUTER_PRESSURE_MS    500u
+/** Most bytes of unfinished frames, answers and filters of all clients together; who needs more is refused. */
+#define ROUTER_CLIENTS_MAX (24u << 20)
 /** Idle and filtered-out sessions are told how far they are this often, in ms. */
 #define ROUTER_PROGRESS_MS 1000u
 /** How long a SUBSCRIBE from a position beyond the known WAL may wait for a look-up, in ms. */
@@ -79,7 +83,8 @@ struct router {
     uint64_t too_slow;        /* sessions closed for it */
     bool holding;             /* reading waits for a session that takes its messages (pressure.c) */
     uv_timer_t pressure;      /* looks at them meanwhile */
-    uint64_t pace_due;        /* uv_now() at which their pace is judged next */
+    unsigned looks;           /* until their pace is judged next */
+    bool judging;             /* they are looked at just now: what that changes is seen afterwards */
 
     uv_timer_t tick;          /* PROGRESS */
     uv_timer_t drain;         /* looks whether the phase is over */

@@ -75,19 +75,32 @@ void session_close(struct session *s, const char *reason)
     s->fd = fd_close(s->fd);
 }
 
+void session_put_acked(struct session *s)
+{
+    struct control_ack acked = {.position = s->acked};
+
+    if (!s->acked_due || outbox_waiting_control(&s->outbox) > SESSION_ANSWERS_MAX)
+        return;
+    control_ack_encode(&acked, true, outbox_control(&s->outbox));
+    s->acked_due = false;
+}
+
 void session_flush(struct session *s)
 {
     if (s->state == SESSION_CLOSED)
         return;
     s->must_flush = false;
+    session_put_acked(s);
     if (s->outbox.control.failed) { /* an answer is lost, the client would wait for it for ever */
         session_close(s, "no memory");
         return;
     }
     uint64_t before = s->outbox.written_data;
     int r = outbox_write(&s->outbox, s->fd);
-    if (s->outbox.written_data != before)
+    if (s->outbox.written_data != before) {
+        uv_update_time(s->poll.loop); /* this turn may have begun long ago, and it is judged by this time */
         s->took_at = uv_now(s->poll.loop);
+    }
     if (r < 0) {
         session_close(s, strerror(-r));
         return;
@@ -96,7 +109,11 @@ void session_flush(struct session *s)
         session_close(s, "told a fatal error");
         return;
     }
-    session_watch(s, (session_is_choked(s) ? 0 : UV_READABLE) | (r ? UV_WRITABLE : 0));
+    if (r == 0 && s->half_closed) {
+        session_close(s, "the client closed it");
+        return;
+    }
+    session_watch(s, (session_is_choked(s) || s->half_closed ? 0 : UV_READABLE) | (r ? UV_WRITABLE : 0));
     s->ops->wrote(s->owner);
 }
 
@@ -128,7 +145,11 @@ static int session_read(struct session *s)
     size_t want = session_input_wanted(s);
     size_t cap = MAX(s->in_size + want, (size_t)INPUT_START);
 
-    if (s->in_cap < cap || (s->in_size == 0 && s->in_cap > INPUT_START)) {
+    if (cap > INPUT_START && s->in_cap < cap && !s->ops->room(s->owner, cap - s->in_cap)) {
+        session_error(s, CONTROL_ERROR_LIMIT, "the router holds too many unfinished frames of all clients", true);
+        return 0;
+    }
+    if (s->in_cap < cap) {
         uint8_t *in = realloc(s->in, cap);
         if (!in) {
             session_close(s, "no memory");
@@ -145,12 +166,25 @@ static int session_read(struct session *s)
         return 0;
     }
     if (got == 0) {
-        session_close(s, "the client closed it");
+        if (s->state == SESSION_READY && outbox_waiting_control(&s->outbox))
+            s->half_closed = true; /* one that asks one thing and sends no more; session_flush goes on */
+        else
+            session_close(s, "the client closed it");
         return 0;
     }
     s->in_size += (size_t)got;
     session_handle_input(s);
+    if (s->state != SESSION_CLOSED && s->in_size == 0 && s->in_cap > INPUT_START) {
+        free(s->in); /* a large frame is over */
+        s->in = NULL;
+        s->in_cap = 0;
+    }
     return s->state != SESSION_CLOSED;
+}
+
+size_t session_held(const struct session *s)
+{
+    return (s->in_cap > INPUT_START ? s->in_cap : 0) + s->outbox.control.cap + s->filters_cost;
 }
 
 static void session_on_poll(uv_poll_t *poll, int status, int events)
@@ -243,6 +277,7 @@ void session_error(struct session *s, const char *code, const char *text, bool f
         if (s->state == SESSION_WAITING) { /* that was the answer to its SUBSCRIBE */
             session_set(s, SESSION_READY);
             session_drop_subscribe(s);
+            s->filters_cost = 0;
             uv_timer_again(&s->timer);
         }
         return;
@@ -253,11 +288,11 @@ void session_error(struct session *s, const char *code, const char *text, bool f
     session_watch(s, UV_READABLE | UV_WRITABLE);
 }
 
-void session_stop(struct session *s, struct position position)
+void session_stop(struct session *s, struct position position, const char *code, const char *text)
 {
     session_send_progress(s, position);
     s->lingers = s->state == SESSION_ACTIVE;
-    session_error(s, CONTROL_ERROR_STOPPING, "the router is being stopped", true);
+    session_error(s, code, text, true);
 }
 
 void session_request_error(struct session *s, uint64_t id, const char *code, const char *text)

@@ -39,6 +39,9 @@ struct session_ops {
     void (*subscribe)(void *owner, struct session *s);
     /** A REQUEST came; answer by session_reply or session_request_error before returning. `request` is borrowed. */
     void (*request)(void *owner, struct session *s, const struct control_request *request);
+    /** Whether the session may hold `bytes` more of what clients make the router keep: unfinished frames, answers,
+     *  filters. What it holds already says session_held(). */
+    bool (*room)(void *owner, size_t bytes);
     /** Something was written from the outbox. */
     void (*wrote)(void *owner);
     /** The session is gone: drop every pointer to it. Its member is still in the route: take it out. */
@@ -60,8 +63,13 @@ enum session_state {
 /** How long a last ERROR may wait for a client that does not read, in ms. */
 #define SESSION_LEAVE_MS 60000u
 
-/** Answers may wait for a client up to this many bytes before nothing more is read of it. */
+/** Answers may wait for a client up to this many bytes before nothing more is read of it; one that has subscribed, of
+ *  which acknowledgements must be read, is let go when it then still asks. */
 #define SESSION_ANSWERS_MAX 65536u
+/** Largest body of the first frame, which must be HELLO. */
+#define SESSION_HELLO_MAX 4096u
+/** What a filter, and each token of a pattern, is counted as beside its text: the route keeps a node for it. */
+#define SESSION_FILTER_COST 160u
 
 struct session {
     const struct session_ops *ops;
@@ -88,11 +96,14 @@ struct session {
 
     struct control_subscribe subscribe; /* while WAITING */
     uint8_t *subscribe_body;            /* its bytes */
+    size_t filters_cost;                /* of the subscription, from SUBSCRIBE on */
     struct route_member member;
     bool subscribed;                    /* member is in the route */
 
     struct position told;   /* the last position queued for it, PROGRESS included */
     struct position acked;
+    bool acked_due;         /* ACKED of it was asked for and is not yet in the outbox */
+    bool half_closed;       /* the client sends nothing more: it gets its answers, then it is closed */
     bool inside;            /* has been told the BEGIN of a transaction, not its end */
     bool lingers;           /* LEAVING: the client closes, so that its last ACK can still come */
     bool resume;            /* `told` lies inside a transaction: its BEGIN will be flagged resumed */
@@ -116,11 +127,14 @@ void session_reply(struct session *s, const struct control_reply *reply);
 
 /** Tells the client an error; a fatal one closes the connection behind it, dropping the data frames not yet begun. */
 void session_error(struct session *s, const char *code, const char *text, bool fatal);
-/** Tells the client that the router stops, and how far it is, and reads on until the client has
+/** Tells the client how far the router is and why it ends, and reads on until the client has
  *  acknowledged and closed. */
-void session_stop(struct session *s, struct position position);
+void session_stop(struct session *s, struct position position, const char *code, const char *text);
 /** The same as session_error, not fatal, as the answer to a request. */
 void session_request_error(struct session *s, uint64_t id, const char *code, const char *text);
+
+/** Queues the ACKED that is due, when the answers that wait leave room for it. For session_frames.c. */
+void session_put_acked(struct session *s);
 
 /** The one place that changes the state. For session_frames.c. */
 void session_set(struct session *s, enum session_state state);
@@ -131,6 +145,9 @@ void session_interrupt(struct session *s);
 /** Whether it has asked for more than it has read: then nothing more of it is read, unless it is subscribed, when
  *  its acknowledgements are. */
 bool session_is_choked(const struct session *s);
+
+/** Bytes that it makes the router keep beside deliveries. */
+size_t session_held(const struct session *s);
 
 /** Closes at once, what is queued is lost. */
 void session_close(struct session *s, const char *reason);

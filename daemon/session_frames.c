@@ -57,6 +57,18 @@ static void handle_hello(struct session *s, struct bytes body)
     control_welcome_encode(&welcome, outbox_control(&s->outbox));
 }
 
+/* Their text, and nodes for all their tokens. */
+static size_t subscribe_cost(const struct control_subscribe *c, size_t body)
+{
+    size_t n = c->n_filters + c->n_exclusions;
+
+    for (size_t i = 0; i < c->n_filters; i++)
+        n += filter_tokens(&c->filters[i]);
+    for (size_t i = 0; i < c->n_exclusions; i++)
+        n += filter_tokens(&c->exclusions[i]);
+    return body + n * SESSION_FILTER_COST;
+}
+
 static void handle_subscribe(struct session *s, struct bytes body)
 {
     char why[CONTROL_WHY_SIZE];
@@ -83,6 +95,12 @@ static void handle_subscribe(struct session *s, struct bytes body)
         return;
     }
     s->subscribe_body = copy;
+    size_t cost = subscribe_cost(&s->subscribe, body.size);
+    if (!s->ops->room(s->owner, cost)) {
+        refuse(s, CONTROL_ERROR_LIMIT, "the subscriptions of all clients have too many filters");
+        return;
+    }
+    s->filters_cost = cost;
     session_set(s, SESSION_WAITING);
     s->waiting_since = uv_now(s->timer.loop);
     uv_timer_stop(&s->timer);
@@ -110,10 +128,7 @@ static void handle_ack(struct session *s, struct bytes body)
     }
     if (position_compare(ack.position, s->acked) > 0)
         s->acked = ack.position;
-    if (ack.confirm) {
-        struct control_ack acked = {.position = s->acked};
-        control_ack_encode(&acked, true, outbox_control(&s->outbox));
-    }
+    s->acked_due |= ack.confirm; /* one answer for as many as come in a turn, or while it does not read */
 }
 
 static void handle_request(struct session *s, struct bytes body)
@@ -125,10 +140,16 @@ static void handle_request(struct session *s, struct bytes body)
         refuse(s, CONTROL_ERROR_PROTOCOL, "REQUEST before HELLO");
         return;
     }
+    if (outbox_waiting_control(&s->outbox) > SESSION_ANSWERS_MAX) {
+        refuse(s, CONTROL_ERROR_LIMIT, "%zu bytes of answers wait to be read before another request",
+               outbox_waiting_control(&s->outbox));
+        return;
+    }
     if (control_request_decode(body, &request, why) < 0) {
         refuse(s, CONTROL_ERROR_PROTOCOL, "REQUEST: %s", why);
         return;
     }
+    session_put_acked(s); /* answers come in the order of what they answer */
     s->ops->request(s->owner, s, &request);
 }
 
@@ -182,6 +203,11 @@ static bool wants_input(const struct session *s)
     return s->state != SESSION_CLOSED && (s->state != SESSION_LEAVING || s->lingers);
 }
 
+static uint32_t frame_max(const struct session *s)
+{
+    return s->state == SESSION_GREETING ? SESSION_HELLO_MAX : FRAME_CONTROL_MAX;
+}
+
 void session_handle_input(struct session *s)
 {
     size_t at = 0;
@@ -193,9 +219,9 @@ void session_handle_input(struct session *s)
             refuse(s, CONTROL_ERROR_PROTOCOL, "a frame's bytes 6 and 7 must be zero");
             break;
         }
-        if (h.size > FRAME_CONTROL_MAX) {
-            refuse(s, CONTROL_ERROR_PROTOCOL, "a frame body of %u bytes, at most %u are accepted",
-                   h.size, FRAME_CONTROL_MAX);
+        if (h.size > frame_max(s)) {
+            refuse(s, CONTROL_ERROR_PROTOCOL, "a frame body of %u bytes%s, at most %u are accepted",
+                   h.size, s->state == SESSION_GREETING ? " before HELLO" : "", frame_max(s));
             break;
         }
         if (s->in_size - at - FRAME_HEADER_SIZE < h.size)
@@ -204,8 +230,6 @@ void session_handle_input(struct session *s)
         at += FRAME_HEADER_SIZE + h.size;
         if (s->state == SESSION_READY)
             (void)uv_timer_again(&s->timer); /* a whole frame; single bytes buy no time */
-        if (outbox_waiting_control(&s->outbox) > OUTBOX_CONTROL_MAX) /* whatever the answer was: ACKED too */
-            session_close(s, "asks and does not read");
     }
     if (!wants_input(s))
         at = s->in_size; /* what a refused client still says is read and dropped */
@@ -218,7 +242,7 @@ size_t session_input_wanted(const struct session *s)
     struct frame_header h;
 
     if (s->in_size < FRAME_HEADER_SIZE || frame_header_decode(s->in, &h) < 0 ||
-        h.size > FRAME_CONTROL_MAX)
+        h.size > frame_max(s))
         return FRAME_HEADER_SIZE;
     size_t whole = FRAME_HEADER_SIZE + (size_t)h.size;
     return whole > s->in_size ? whole - s->in_size : 1;

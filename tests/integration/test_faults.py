@@ -3,14 +3,17 @@
 
 import os
 import signal
+import socket
 import subprocess
+import time
 
 import pytest
 from harness import cbor, places
 from harness.command import walbus
 from harness.router import Router
 from harness.server import Server
-from harness.subscriber import BEGIN, COMMIT, HEADER, REPLY, REQUEST, SUBSCRIBE, SUBSCRIBED, Connection, RouterError
+from harness.subscriber import (BEGIN, COMMIT, HEADER, HELLO, REPLY, REQUEST, SUBSCRIBE, SUBSCRIBED, WELCOME, Connection,
+                                RouterError)
 from harness.waiting import Deadline, wait_for
 
 
@@ -267,6 +270,101 @@ def test_asking_and_not_reading(router, conn):
         assert reply["id"] == number
     for asker in askers:
         asker.close()
+
+
+MEMORY_MAX = 64 << 20
+
+
+def flood_memory(router, connections, seconds):
+    """The most that the router takes while they are there."""
+    most, ends = 0, time.monotonic() + seconds
+    while time.monotonic() < ends:
+        most = max(most, router.rss_anon())
+        time.sleep(0.05)
+    for connection in connections:
+        connection.close()
+    return most
+
+
+@pytest.fixture(name="plain_router")
+def plain_router_fixture(bus):
+    if places.plain_build() is None:
+        pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
+    with Router(bus.dsn(), build=places.plain_build()) as router:
+        yield router.start()
+
+
+def test_many_that_ask_and_do_not_read(plain_router, conn):
+    """Together they took 1.6 GB, and the loop for 15 s."""
+    witness = plain_router.subscriber("witness")
+    connections = []
+    for _ in range(200):
+        connection = Connection(plain_router.socket)
+        connection.hello()
+        connection.send(SUBSCRIBE, {"filters": [[1, b"nothing"]]})
+        connection.expect(SUBSCRIBED, Deadline(10, "SUBSCRIBED"))
+        connections.append(connection)
+    body = cbor.dumps({"id": 1, "what": "status"})
+    asking = (HEADER.pack(len(body), REQUEST, 0, 0) + body) * 300
+    for connection in connections:
+        try:
+            connection.send_bytes(asking)
+        except OSError:
+            pass  # it is let go already
+    conn.emit("witness", b"1")
+    assert len(witness.collect(1, 10)) == 1
+    assert flood_memory(plain_router, connections, 1) < MEMORY_MAX
+    conn.emit("witness", b"2")
+    assert len(witness.collect(1, 10)) == 1
+    assert plain_router.status()["state"] == "streaming"
+
+
+@pytest.mark.parametrize("greeted", [False, True], ids=["before-hello", "behind-hello"])
+def test_many_halves_of_a_frame(plain_router, conn, greeted):
+    witness = plain_router.subscriber("witness")
+    connections, refused = [], 0
+    half = HEADER.pack(1 << 20, SUBSCRIBE if greeted else HELLO, 0, 0) + bytes((1 << 20) - 10)
+    for _ in range(100):
+        connection = Connection(plain_router.socket)
+        connections.append(connection)
+        if greeted:
+            connection.hello()
+        try:
+            connection.send_bytes(half)
+        except OSError:
+            refused += 1
+    assert flood_memory(plain_router, connections, 1) < MEMORY_MAX
+    assert refused >= 70
+    conn.emit("witness", b"1")
+    assert len(witness.collect(1, 10)) == 1
+
+
+def test_many_subscriptions_of_many_tokens(plain_router):
+    connections, codes = [], []
+    for i in range(40):
+        connection = Connection(plain_router.socket)
+        connections.append(connection)
+        connection.hello()
+        tokens = [b"%d_%d" % (i, j) for j in range(8192)]
+        connection.send(SUBSCRIBE, {"filters": [[0, b".".join(tokens[k * 256:(k + 1) * 256])] for k in range(32)]})
+        try:
+            connection.expect(SUBSCRIBED, Deadline(10, "SUBSCRIBED"))
+        except RouterError as e:
+            codes.append(e.code)
+    assert set(codes) == {"limit"} and 10 <= len(codes) <= 30, codes
+    assert flood_memory(plain_router, connections, 0.2) < MEMORY_MAX
+    wait_for(lambda: len(plain_router.status()["sessions"]) == 1, 10, "they are gone")
+    plain_router.subscriber(*[".".join(["x"] * 1000) for _ in range(8)]).close()  # there is room again
+
+
+def test_half_closed_client_gets_its_answer(router):
+    with Connection(router.socket) as connection:
+        connection.send(HELLO, {"min": 1, "max": 1, "layout": 1})
+        connection.send(REQUEST, {"id": 5, "what": "status"})
+        connection.socket.shutdown(socket.SHUT_WR)
+        connection.expect(WELCOME, Deadline(10, "WELCOME"))
+        assert connection.expect(REPLY, Deadline(10, "REPLY"))["id"] == 5
+        connection.closed_by_router()
 
 
 def test_the_same_filter_very_often(router, conn):

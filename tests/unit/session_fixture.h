@@ -26,6 +26,7 @@ static struct {
     struct position start;
     struct bytes reply; /* the answer to a request; empty: an error */
     char what[4096];    /* of the last request */
+    size_t room;        /* that is left beside what the session holds */
 } owner;
 
 static uv_loop_t loop;
@@ -79,6 +80,12 @@ static inline void owner_request(void *o, struct session *s, const struct contro
         session_request_error(s, request->id, CONTROL_ERROR_UNSUPPORTED, "No.");
 }
 
+static inline bool owner_room(void *o, size_t bytes)
+{
+    ck_assert_ptr_eq(o, &owner);
+    return bytes <= owner.room;
+}
+
 static inline void owner_wrote(void *o)
 {
     ck_assert_ptr_eq(o, &owner);
@@ -96,6 +103,7 @@ static inline void owner_closed(void *o, struct session *s)
 static const struct session_ops ops = {.welcome = owner_welcome,
                                        .subscribe = owner_subscribe,
                                        .request = owner_request,
+                                       .room = owner_room,
                                        .wrote = owner_wrote,
                                        .closed = owner_closed};
 
@@ -111,6 +119,7 @@ static inline void setup(void)
 
     memset(&owner, 0, sizeof owner);
     owner.answer = true;
+    owner.room = SIZE_MAX;
     owner.start = (struct position){1, 0x50, 0};
     pool = (struct batch_pool){0};
     taken = 0;
