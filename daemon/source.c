@@ -96,7 +96,7 @@ static void source_fail_with(struct source *s, const char *error, const char *id
 
 static void source_findings(struct source *s, struct precondition_finding *findings, size_t n)
 {
-    enum precondition_class verdict = PRECONDITION_WAIT;
+    enum precondition_class verdict = precondition_verdict(findings, n);
     char told[LSN_TEXT_SIZE];
 
     buf_clear(&s->last_error);
@@ -104,13 +104,11 @@ static void source_findings(struct source *s, struct precondition_finding *findi
         if (i)
             buf_append_str(&s->last_error, " ");
         buf_append(&s->last_error, findings[i].text.data, findings[i].text.size);
-        /* the most fundamental one decides, and mending it comes first */
-        if (verdict == PRECONDITION_WAIT)
-            verdict = findings[i].klass;
         if (findings[i].klass != PRECONDITION_WAIT)
             log_line(s->log, LOG_ERROR, findings[i].id, buf_str(&findings[i].text),
                      LOG_STR("mend", buf_str(&findings[i].mend)), LOG_STR("slot", s->slot),
-                     LOG_STR("acknowledged", s->told ? lsn_format(s->told, told) : "nothing"));
+                     LOG_STR("acknowledged", s->continuity.told ? lsn_format(s->continuity.told, told)
+                                                                  : "nothing"));
     }
     if (verdict == PRECONDITION_WAIT) {
         /* a walsender of our own last connection lets go within moments: the first time is no news */
@@ -183,48 +181,30 @@ static void on_failed(void *owner)
 }
 
 /* Slot or server are not what this router knew: nothing is read on before somebody has decided. */
-static void source_refuse_history(struct source *s, const char *id, const char *text)
+static void source_refuse(struct source *s, enum continuity_verdict verdict)
 {
+    const struct continuity_refusal *refusal = continuity_refusal(verdict);
     char found[LSN_TEXT_SIZE], told[LSN_TEXT_SIZE], wal[LSN_TEXT_SIZE];
 
-    log_line(s->log, LOG_ERROR, id, text, LOG_STR("slot", s->slot),
-             LOG_STR("acknowledged", lsn_format(s->told, told)),
+    log_line(s->log, LOG_ERROR, refusal->id, refusal->text, LOG_STR("slot", s->slot),
+             LOG_STR("acknowledged", lsn_format(s->continuity.told, told)),
              LOG_STR("slot_confirmed_flush_lsn",
                      lsn_format(s->facts.slot_confirmed_flush_lsn, found)),
              LOG_STR("wal_lsn", lsn_format(s->facts.wal_lsn, wal)),
              LOG_U64("system_identifier", s->facts.system_identifier),
-             LOG_STR("mend", "find out what happened to the server: messages may be lost; a "
-                             "restarted walbusd adopts the slot as it stands"));
+             LOG_STR("mend", refusal->mend));
     buf_clear(&s->last_error);
-    buf_append_str(&s->last_error, text);
+    buf_append_str(&s->last_error, refusal->text);
     source_give_up(s, PRECONDITION_DECIDE);
 }
 
-/* What this router knows from before, against what stands there now. True: it fits. The server comes
- * before its slot: another server usually has none. */
-static bool source_knows_server(struct source *s)
+/* True: reading may go on. */
+static bool source_judge(struct source *s, enum continuity_verdict verdict)
 {
-    if (s->system_identifier && s->facts.system_identifier != s->system_identifier) {
-        source_refuse_history(s, "other-system",
-                              "The server is another one than before: its system identifier differs.");
-        return false;
-    }
-    s->system_identifier = s->facts.system_identifier;
-    return true;
-}
-
-static bool source_knows_slot(struct source *s)
-{
-    const struct server_facts *f = &s->facts;
-
-    if (s->told && f->slot_confirmed_flush_lsn > s->told) {
-        source_refuse_history(
-            s, "slot-moved",
-            "The slot was moved or made anew: it stands beyond all that was acknowledged.");
-        return false;
-    }
-    s->told = MAX(s->told, f->slot_confirmed_flush_lsn);
-    return true;
+    if (verdict == CONTINUITY_GOES_ON)
+        return true;
+    source_refuse(s, verdict);
+    return false;
 }
 
 static void take_facts(struct source *s, const PGresult *result)
@@ -237,14 +217,14 @@ static void take_facts(struct source *s, const PGresult *result)
         return;
     }
     s->has_facts = true;
-    if (!source_knows_server(s))
+    if (!source_judge(s, continuity_server(&s->continuity, s->facts.system_identifier)))
         return;
     size_t n = precondition_check(&s->facts, s->slot, s->publication, PRECONDITION_FOR_ROUTER, findings);
     if (n) {
         source_findings(s, findings, n);
         return;
     }
-    if (source_knows_slot(s))
+    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
         source_query(s, SOURCE_IDENTIFYING, "IDENTIFY_SYSTEM");
 }
 
@@ -275,13 +255,8 @@ static void take_system(struct source *s, const PGresult *result)
                          "The server could not be identified.");
         return;
     }
-    if (timeline < s->timeline ||
-        (timeline == s->timeline && s->facts.wal_lsn && s->facts.wal_lsn < s->told)) {
-        source_refuse_history(s, "server-restored",
-                              "The server's timeline, or its WAL on it, ends before what was "
-                              "acknowledged: it was restored to an older state.");
+    if (!source_judge(s, continuity_timeline(&s->continuity, (uint32_t)timeline, s->facts.wal_lsn)))
         return;
-    }
     s->history.current = (uint32_t)timeline;
     if (timeline == 1) { /* has no history file; asking for it is an error */
         source_start_replication(s);
@@ -295,18 +270,16 @@ static void take_system(struct source *s, const PGresult *result)
 static void source_note_switch(struct source *s)
 {
     char told[LSN_TEXT_SIZE], at[LSN_TEXT_SIZE];
+    uint64_t read_to = s->continuity.told, left_at;
 
-    for (size_t i = 0; i < s->history.n; i++) {
-        if (s->history.switches[i].timeline != s->timeline || s->history.switches[i].at >= s->told)
-            continue;
+    if (continuity_left(&s->continuity, &s->history, &left_at))
         log_line(s->log, LOG_WARNING, "source.timeline-left",
                  "The server follows a new timeline; what lies behind the switch point on the old "
                  "one was read here and is not part of its history.",
-                 LOG_U64("old_timeline", s->timeline), LOG_U64("timeline", s->history.current),
-                 LOG_STR("switch_point", lsn_format(s->history.switches[i].at, at)),
-                 LOG_STR("read_to", lsn_format(s->told, told)));
-        s->told = s->history.switches[i].at; /* the new history is judged by what it shares */
-    }
+                 LOG_U64("old_timeline", s->continuity.timeline),
+                 LOG_U64("timeline", s->history.current),
+                 LOG_STR("switch_point", lsn_format(left_at, at)),
+                 LOG_STR("read_to", lsn_format(read_to, told)));
 }
 
 static void take_history(struct source *s, const PGresult *result)
@@ -336,7 +309,7 @@ static void source_streaming(struct source *s)
     buf_clear(&s->last_error);
     s->waited = false;
     s->in_use = false;
-    s->timeline = s->history.current;
+    continuity_streaming(&s->continuity, s->history.current);
     (void)uv_timer_stop(&s->step);
     s->streaming_since = clock_monotonic_ns();
     log_line(s->log, LOG_INFO, "source.streaming", "Streaming from the slot.",
@@ -435,58 +408,30 @@ static void on_committed(void *owner)
     heartbeat_commit_received(&s->heartbeat, clock_monotonic_ns());
 }
 
-/* Errors that say nothing of the slot's content: the network's, of concurrency, of resources such as a
- * full disk, of an object's state, an operator's doing, the system's. */
-static bool may_pass(const char *sqlstate)
+static void source_refuse_poisoned(struct source *s)
 {
-    static const char classes[][3] = {"08", "40", "53", "55", "57", "58"};
+    const struct continuity_refusal *refusal = continuity_refusal(CONTINUITY_SLOT_POISONED);
+    char lsn[LSN_TEXT_SIZE];
 
-    for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
-        if (strncmp(sqlstate, classes[i], 2) == 0)
-            return true;
-    return false;
-}
-
-/* The same error at the same place again and again: the slot cannot be decoded there. */
-static bool source_is_poisoned(struct source *s)
-{
-    const char *error = buf_str(&s->link.error);
-    const char *sqlstate = s->link.sqlstate;
-    uint64_t now = clock_monotonic_ns();
-
-    if (!s->stream.undecodable && (!*sqlstate || may_pass(sqlstate)))
-        return false;
-    if (s->same_error_at == s->told && strcmp(buf_str(&s->same_error), error) == 0) {
-        s->same_errors++;
-    } else {
-        s->same_errors = 1;
-        s->same_error_since = now;
-        s->same_error_at = s->told;
-        buf_clear(&s->same_error);
-        buf_append_str(&s->same_error, error);
-    }
-    return s->same_errors >= SOURCE_SAME_ERROR_MAX &&
-           now - s->same_error_since >= SOURCE_SAME_ERROR_MS * UINT64_C(1000000);
+    buf_clear(&s->last_error);
+    buf_append(&s->last_error, s->link.error.data, s->link.error.size);
+    log_line(s->log, LOG_ERROR, refusal->id, refusal->text, LOG_STR("slot", s->slot),
+             LOG_STR("after", lsn_format(s->continuity.told, lsn)),
+             LOG_STR("error", buf_str(&s->link.error)), LOG_STR("mend", refusal->mend));
+    source_give_up(s, PRECONDITION_DECIDE);
 }
 
 static void on_ended(void *owner)
 {
     struct source *s = owner;
-    char lsn[LSN_TEXT_SIZE];
+    uint64_t now = clock_monotonic_ns();
 
-    if (source_is_poisoned(s)) {
-        buf_clear(&s->last_error);
-        buf_append(&s->last_error, s->link.error.data, s->link.error.size);
-        log_line(s->log, LOG_ERROR, "slot-poisoned",
-                 "The server cannot decode the slot beyond a place: the same error came each time.",
-                 LOG_STR("slot", s->slot), LOG_STR("after", lsn_format(s->told, lsn)),
-                 LOG_STR("error", buf_str(&s->link.error)),
-                 LOG_STR("mend", "the messages behind that place are lost to this slot; make it anew: "
-                                 "walbus teardown, walbus setup"));
-        source_give_up(s, PRECONDITION_DECIDE);
+    if (continuity_error(&s->continuity, buf_str(&s->link.error), s->link.sqlstate,
+                         s->stream.undecodable, now) != CONTINUITY_GOES_ON) {
+        source_refuse_poisoned(s);
         return;
     }
-    if (clock_monotonic_ns() - s->streaming_since >= SOURCE_WELL_MS * UINT64_C(1000000) ||
+    if (now - s->streaming_since >= SOURCE_WELL_MS * UINT64_C(1000000) ||
         strncmp(s->link.sqlstate, "57", 2) == 0)
         s->attempts = 0;
     source_fail(s, "source.stream-ended", "The stream ended; connecting again.");
@@ -616,7 +561,7 @@ void source_start(struct source *s)
 void source_advance(struct source *s, uint64_t lsn)
 {
     stream_advance(&s->stream, lsn);
-    s->told = MAX(s->told, lsn);
+    continuity_advance(&s->continuity, lsn);
 }
 
 void source_look_up(struct source *s)
@@ -655,5 +600,5 @@ void source_deinit(struct source *s)
     pglink_deinit(&s->link);
     timeline_history_deinit(&s->history);
     buf_deinit(&s->last_error);
-    buf_deinit(&s->same_error);
+    continuity_deinit(&s->continuity);
 }

@@ -7,6 +7,7 @@
  * preconditions are checked again on the replication connection itself, then
  * IDENTIFY_SYSTEM, TIMELINE_HISTORY and START_REPLICATION at 0/0: the server
  * goes on where the slot stands, and what comes again is dropped by position.
+ * Whether the answers continue what was read before is continuity.c's to say.
  *
  * Knows no subscriber. Loop thread only.
  */
@@ -18,6 +19,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "continuity.h"
 #include "heartbeat.h"
 #include "pg/precondition.h"
 #include "pglink.h"
@@ -54,10 +56,6 @@ struct source_ops {
 #define SOURCE_BACKOFF_LAST_MS  5000u
 /** How long a server that is stopping may take to get its acknowledgement, in ms: a fast shutdown must not be held up. */
 #define SOURCE_STOPPING_MS 1000u
-/** A slot that cannot be decoded gives the same error at the same place each time: so often it is tried,
- *  and at least for so long, in ms. */
-#define SOURCE_SAME_ERROR_MAX 3u
-#define SOURCE_SAME_ERROR_MS  10000u
 /** How long the server may take to answer one query towards streaming, in ms. */
 #define SOURCE_STEP_MS 30000u
 /** A stream that lasted for so long went well: the next failure is a new one. */
@@ -85,16 +83,11 @@ struct source {
     bool in_use;           /* what is waited for is the slot's other reader */
     struct buf last_error; /* what is wrong now; empty while streaming */
     bool waited;           /* the slot's holder has been named */
-    uint64_t same_error_at, same_error_since;
-    struct buf same_error;
-    unsigned same_errors;
 
     struct server_facts facts; /* of the last look-up */
     bool has_facts;
     bool publication_alarm;
-    uint64_t system_identifier; /* of the first connect; 0: none yet */
-    uint32_t timeline;          /* of the last connect; 0: none yet */
-    uint64_t told;              /* highest value ever reported to this slot, or found in it at first */
+    struct continuity continuity; /* what is known from before */
     uint64_t reconnects;
 };
 
