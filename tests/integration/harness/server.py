@@ -136,6 +136,12 @@ class Server:
         self.stop(mode)
         return self.start()
 
+    def promote(self):
+        """Of a server that was started with standby.signal; returns when it is a primary."""
+        with self.connect() as conn:
+            conn.run("SELECT pg_promote()")
+            wait_for(lambda: not one(conn, "SELECT pg_is_in_recovery()"), 20, "the promotion")
+
     def close(self):
         """Ends the server if it still runs, and removes its folder."""
         if self._postmaster is not None:
@@ -278,6 +284,28 @@ class Connection:
 
     def __exit__(self, *_):
         self.close()
+
+
+class Address:
+    """A place that a dsn can name, which leads to one server, to another, or nowhere."""
+
+    def __init__(self):
+        self._folder = places.new_folder("walbus-ad-")
+        self._link = os.path.join(self._folder, "s")
+        self.dsn = f"host={self._link} port=5432 dbname=postgres user={SUPERUSER}"
+
+    def lead(self, server):
+        """To that server; None: nowhere. Connections that stand are not touched."""
+        if os.path.lexists(self._link):
+            os.unlink(self._link)
+        if server is not None:
+            os.symlink(server.sockets, self._link)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self._folder)
 
 
 def one(conn, sql, *parameters):
