@@ -14,8 +14,8 @@ static const char *const state_names[] = {
     [SOURCE_STOPPED] = "stopped",         [SOURCE_BACKING_OFF] = "backing-off",
     [SOURCE_CONNECTING] = "connecting",   [SOURCE_CHECKING] = "checking",
     [SOURCE_IDENTIFYING] = "identifying", [SOURCE_HISTORY] = "history",
-    [SOURCE_STARTING] = "starting",       [SOURCE_STREAMING] = "streaming",
-    [SOURCE_GIVEN_UP] = "given-up",
+    [SOURCE_STARTING] = "starting",       [SOURCE_CONFIRMING] = "confirming",
+    [SOURCE_STREAMING] = "streaming",     [SOURCE_GIVEN_UP] = "given-up",
 };
 
 const char *source_state_name(enum source_state state)
@@ -137,11 +137,16 @@ static void source_on_step(uv_timer_t *timer)
                      "A query on the replication connection was not answered; connecting again.");
 }
 
+static void source_step_start(struct source *s, uv_timer_cb late, uint64_t ms)
+{
+    uv_update_time(s->step.loop);
+    (void)uv_timer_start(&s->step, late, ms, 0);
+}
+
 static void source_query(struct source *s, enum source_state state, const char *sql)
 {
     source_set(s, state);
-    uv_update_time(s->step.loop);
-    (void)uv_timer_start(&s->step, source_on_step, SOURCE_STEP_MS, 0);
+    source_step_start(s, source_on_step, SOURCE_STEP_MS);
     if (!PQsendQuery(s->link.conn, sql) || pglink_flush(&s->link) < 0) {
         pglink_note_error(&s->link, NULL);
         source_fail(s, "source.query-failed", "A query on the replication connection failed.");
@@ -296,31 +301,72 @@ static void take_history(struct source *s, const PGresult *result)
     }
     s->history = history;
     source_note_switch(s);
-    source_start_replication(s);
+    /* what is told may have fallen back, and a slot made anew on the promoted server stands beyond it */
+    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
+        source_start_replication(s);
 }
 
+/* Nothing is read before the slot was looked at, nor while the owner wants none. */
+static void source_apply_hold(struct source *s)
+{
+    bool on = s->held || s->state == SOURCE_CONFIRMING;
+
+    s->heartbeat.held = on;
+    stream_hold(&s->stream, on);
+}
+
+static bool source_runs(const struct source *s)
+{
+    return s->state == SOURCE_CONFIRMING || s->state == SOURCE_STREAMING;
+}
+
+/* The slot was looked at, or could not be: read. */
 static void source_streaming(struct source *s)
 {
-    struct position start = {0};
     char lsn[LSN_TEXT_SIZE];
 
-    start.lsn = s->facts.slot_confirmed_flush_lsn;
-    start.timeline = timeline_of(&s->history, start.lsn ? start.lsn - 1 : 0);
+    (void)uv_timer_stop(&s->step);
     buf_clear(&s->last_error);
     s->waited = false;
     s->in_use = false;
     continuity_streaming(&s->continuity, s->history.current);
-    (void)uv_timer_stop(&s->step);
     s->streaming_since = clock_monotonic_ns();
     log_line(s->log, LOG_INFO, "source.streaming", "Streaming from the slot.",
              LOG_STR("slot", s->slot), LOG_STR("database", s->facts.database),
              LOG_U64("system_identifier", s->facts.system_identifier),
-             LOG_U64("timeline", s->history.current), LOG_STR("from", lsn_format(start.lsn, lsn)),
+             LOG_U64("timeline", s->history.current),
+             LOG_STR("from", lsn_format(s->facts.slot_confirmed_flush_lsn, lsn)),
              LOG_I64("server_version", s->facts.version_num));
     source_set(s, SOURCE_STREAMING);
-    heartbeat_start(&s->heartbeat);
-    stream_start(&s->stream, &s->history, start, s->facts.wal_sender_timeout_ms);
+    source_apply_hold(s);
     s->ops->started(s->owner);
+}
+
+static void source_on_unconfirmed(uv_timer_t *timer)
+{
+    struct source *s = timer->data;
+
+    log_line(s->log, LOG_WARNING, "source.unconfirmed",
+             "The slot could not be looked at once it was held; going on. If it was moved right "
+             "before, that goes unnoticed.",
+             LOG_STR("slot", s->slot));
+    source_streaming(s);
+}
+
+/* The stream runs and the slot is ours. */
+static void source_confirm(struct source *s)
+{
+    struct connect_place place;
+    struct position start = {0};
+
+    start.lsn = s->facts.slot_confirmed_flush_lsn;
+    start.timeline = timeline_of(&s->history, start.lsn ? start.lsn - 1 : 0);
+    source_set(s, SOURCE_CONFIRMING);
+    source_step_start(s, source_on_unconfirmed, SOURCE_CONFIRM_MS);
+    connect_place_of(s->link.conn, &place);
+    heartbeat_start(&s->heartbeat, &place);
+    source_apply_hold(s);
+    stream_start(&s->stream, &s->history, start, s->facts.wal_sender_timeout_ms);
     stream_readable(&s->stream);
 }
 
@@ -347,7 +393,7 @@ static void on_readable(void *owner)
 {
     struct source *s = owner;
 
-    if (s->state == SOURCE_STREAMING) {
+    if (source_runs(s)) {
         stream_readable(&s->stream);
         return;
     }
@@ -362,7 +408,7 @@ static void on_readable(void *owner)
 
         if (result && PQresultStatus(result) == PGRES_COPY_BOTH) {
             PQclear(result);
-            source_streaming(s);
+            source_confirm(s);
             return;
         }
         if (!result) {
@@ -472,13 +518,19 @@ static void on_facts(void *owner, const struct server_facts *facts)
                  LOG_STR("mend", "on PostgreSQL 14 to 17 the slot must be made anew: walbus teardown, "
                                  "walbus setup"));
     s->publication_alarm = !facts->publication_exists;
-    if (s->state == SOURCE_STREAMING && facts->slot_active_pid != PQbackendPID(s->link.conn)) {
-        s->attempts = 0;
+    if (source_runs(s) && facts->slot_active_pid != PQbackendPID(s->link.conn)) {
+        if (s->state == SOURCE_STREAMING)
+            s->attempts = 0;
         source_fail_with(s, "the server has ended this stream", "source.stream-gone",
                          "Another process, or none, reads the slot: the connection is dead without a "
                          "word; connecting again.");
         return;
     }
+    /* held by this stream, it moves to what is acknowledged and no further */
+    if (!source_judge(s, continuity_slot(&s->continuity, facts->slot_confirmed_flush_lsn)))
+        return;
+    if (s->state == SOURCE_CONFIRMING)
+        source_streaming(s);
     s->ops->facts(s->owner);
 }
 
@@ -486,7 +538,7 @@ static void on_stopping(uv_timer_t *timer)
 {
     struct source *s = timer->data;
 
-    if (s->state != SOURCE_STREAMING)
+    if (!source_runs(s))
         return;
     s->attempts = 0;
     source_fail_with(s, "the server is being shut down and waits for this stream: closed",
@@ -571,8 +623,8 @@ void source_look_up(struct source *s)
 
 void source_hold(struct source *s, bool on)
 {
-    s->heartbeat.held = on;
-    stream_hold(&s->stream, on);
+    s->held = on;
+    source_apply_hold(s);
 }
 
 void source_stop(struct source *s)

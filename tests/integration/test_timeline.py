@@ -133,6 +133,38 @@ def test_promoted_server_lacks_what_was_read(own):
             assert left.groups() == ("1", "2")
 
 
+def test_slot_made_anew_on_a_promoted_server(own):
+    """It stands beyond the switch point, and still before what was read of the old timeline: what lies between was
+    never read."""
+    with Address() as address, Router(address.dsn) as router:
+        address.lead(own)
+        router.start()
+        sub = router.subscriber()
+        own.stop()
+        with Server(copy_of=own) as behind:
+            own.start()
+            router.wait_state("streaming", 40)
+            with own.connect() as conn:
+                conn.run("SELECT count(pg_logical_emit_message(true, 'a', convert_to(repeat('x', 100000), 'UTF8')))"
+                         " FROM generate_series(1, 20)")
+                sub.collect(20, 40)
+                told = sub.commits[-1].end_lsn
+            own.stop()
+            address.lead(None)
+            behind.touch("standby.signal")
+            behind.start()
+            behind.promote()
+            with behind.connect() as conn:
+                conn.emit("a", b"never read")
+                conn.run("SELECT pg_drop_replication_slot('walbus')")
+                conn.run("SELECT pg_create_logical_replication_slot('walbus', 'pgoutput')")
+                assert behind.slot()["confirmed"] < told
+            address.lead(behind)
+            assert router.wait_exit(40) == 4
+            assert re.findall(r" source.timeline-left | error slot-moved ", router.log()) == [
+                " source.timeline-left ", " error slot-moved "]
+
+
 def test_server_becomes_a_standby(own):
     """The router must not wait there for a promotion that may never come."""
     with Router(own.dsn()) as router:

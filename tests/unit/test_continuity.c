@@ -90,6 +90,9 @@ START_TEST(timeline_that_was_left)
     at = 77;
     ck_assert(!continuity_left(&c, &history, &at)); /* exactly the switch point is part of both */
     ck_assert_uint_eq(at, 77);
+    /* a slot made anew in the new history: what lies between the switch point and it was never read */
+    ck_assert_int_eq(continuity_slot(&c, 0xC1), CONTINUITY_SLOT_MOVED);
+    ck_assert_int_eq(continuity_slot(&c, 0xC0), CONTINUITY_GOES_ON);
     continuity_streaming(&c, 5);
     continuity_advance(&c, 0x200);
     ck_assert(!continuity_left(&c, &history, &at)); /* the present one was never left */

@@ -112,6 +112,16 @@ START_TEST(connect_params_in_order)
     ck_assert_str_eq(p.values[index_of(&p, "client_encoding")], "SQL_ASCII");
     ck_assert_uint_gt(index_of(&p, "replication"), dsn);
 
+    /* another connection's place replaces the dsn's; libpq passes over what is empty in it */
+    const struct connect_place place = {.host = "a", .port = "5433"};
+    o.place = &place;
+    connect_params(&o, &p);
+    dsn = index_of(&p, "dbname");
+    ck_assert_uint_gt(index_of(&p, "host"), dsn);
+    ck_assert_str_eq(p.values[index_of(&p, "host")], "a");
+    ck_assert_str_eq(p.values[index_of(&p, "hostaddr")], "");
+    ck_assert_str_eq(p.values[index_of(&p, "port")], "5433");
+
     connect_params(&(struct connect_options){0}, &p);
     ck_assert_str_eq(p.values[index_of(&p, "client_encoding")], "UTF8");
     for (size_t i = 0; p.keywords[i]; i++)
