@@ -127,9 +127,11 @@ static void heartbeat_work(struct heartbeat *h)
                  "A heartbeat was committed and does not come back through the slot.",
                  LOG_STR("slot", h->slot), LOG_U64("seconds", (now - h->last_emit) / 1000000000));
     }
-    if (h->emit_now || (!h->in_flight && now - quiet_since >= h->interval_ns))
+    if (h->lookup_now) /* somebody waits for it */
+        look_up(h, now);
+    else if (h->emit_now || (!h->in_flight && now - quiet_since >= h->interval_ns))
         emit(h, now);
-    else if (h->lookup_now || now - h->last_lookup >= HEARTBEAT_LOOKUP_MS * UINT64_C(1000000))
+    else if (now - h->last_lookup >= HEARTBEAT_LOOKUP_MS * UINT64_C(1000000))
         look_up(h, now);
 }
 
@@ -144,7 +146,11 @@ static void heartbeat_on_timer(uv_timer_t *timer)
             return;
         h->last_try = now;
         const struct connect_options options = {
-            .dsn = h->dsn, .application_name = "walbusd heartbeat", .client_encoding = "SQL_ASCII"};
+            .dsn = h->dsn,
+            .application_name = "walbusd heartbeat",
+            .client_encoding = "SQL_ASCII",
+            .place = &h->place,
+        };
         pglink_connect(&h->link, &options);
         return;
     }
@@ -260,12 +266,13 @@ int heartbeat_init(struct heartbeat *h, uv_loop_t *loop, const char *dsn, const 
     return uv_timer_init(loop, &h->timer);
 }
 
-void heartbeat_start(struct heartbeat *h)
+void heartbeat_start(struct heartbeat *h, const struct connect_place *place)
 {
+    h->place = *place;
     h->running = true;
     h->emit_now = true;
     h->in_flight = false;
-    h->lookup_now = false;
+    h->lookup_now = true;
     h->last_lookup = clock_monotonic_ns();
     h->stopping_told = false;
     h->last_try = 0;

@@ -3,13 +3,14 @@
 #define WALBUS_DAEMON_HEARTBEAT_H
 
 /*
- * The router's ordinary connection. Three things hang on it:
+ * The router's ordinary connection, to the server that the stream comes from. Three
+ * things hang on it:
  *
  * - the heartbeat, a transactional message on SUBJECT_HEARTBEAT_PREFIX. It comes back
  *   through the slot and so proves server, slot, database and the `messages` option
  *   end to end, and its commit lets the server recycle WAL, which
  *   non-transactional traffic alone does not;
- * - the look-up of publication and slot, every HEARTBEAT_LOOKUP_MS;
+ * - the look-up of publication and slot, first of all and then every HEARTBEAT_LOOKUP_MS;
  * - the sign of a server in fast shutdown: a new connection is refused with 57P03
  *   while the stream still runs.
  *
@@ -48,6 +49,7 @@ struct heartbeat {
     void *owner;
     struct logger *log;
     const char *dsn, *slot, *publication; /* borrowed */
+    struct connect_place place;           /* the stream's server */
 
     struct pglink link;
     uv_timer_t timer; /* looks at what is due, while running */
@@ -75,8 +77,9 @@ int heartbeat_init(struct heartbeat *h, uv_loop_t *loop, const char *dsn, const 
                    const char *publication, uint64_t interval_ns, const struct heartbeat_ops *ops,
                    void *owner, struct logger *log) MUST_CHECK;
 
-/** Streaming began: emit one at once, then whenever no transactional commit came for an interval. */
-void heartbeat_start(struct heartbeat *h);
+/** A stream from the server at `place` began: look the slot up and emit one, at once; then emit whenever no
+ *  transactional commit came for an interval. */
+void heartbeat_start(struct heartbeat *h, const struct connect_place *place);
 /** Streaming ended: no more until started again. The connection is given up. */
 void heartbeat_stop(struct heartbeat *h);
 /** Stops for good; handles are closed on the loop. */

@@ -147,7 +147,7 @@ static void start_subscription(struct router *r, struct session *s, struct posit
     struct control_subscribed subscribed = {
         .position = at,
         .identity = {(const uint8_t *)r->identity, strlen(r->identity)},
-        .timeline = r->source.timeline,
+        .timeline = r->source.continuity.timeline,
     };
     const struct control_subscribe *c = &s->subscribe;
 
@@ -167,7 +167,7 @@ static void start_subscription(struct router *r, struct session *s, struct posit
 /* How far the server's WAL is known to reach: by the last look-up, and by what came since. */
 static uint64_t wal_known(const struct router *r)
 {
-    uint64_t read = MAX(r->source.told, r->newest.lsn);
+    uint64_t read = MAX(r->source.continuity.told, r->newest.lsn);
 
     return MAX(r->source.facts.wal_lsn, read);
 }
@@ -201,7 +201,7 @@ static void answer_subscribe(struct router *r, struct session *s, bool final)
         return;
     }
     bool beyond = c->start == CONTROL_START_POSITION &&
-                  (c->position.timeline > r->source.timeline || c->position.lsn > wal_known(r));
+                  (c->position.timeline > r->source.continuity.timeline || c->position.lsn > wal_known(r));
     if (beyond && !final) {
         source_look_up(&r->source); /* on_facts comes back to it, or on_tick */
         return;
@@ -229,7 +229,7 @@ static void on_welcome(void *owner, struct control_welcome *welcome)
     struct router *r = owner;
 
     welcome->identity = (struct bytes){(const uint8_t *)r->identity, strlen(r->identity)};
-    welcome->timeline = r->source.timeline;
+    welcome->timeline = r->source.continuity.timeline;
     welcome->position = r->progress;
 }
 
@@ -362,7 +362,7 @@ static void on_started(void *owner)
 {
     struct router *r = owner;
 
-    snprintf(r->identity, sizeof r->identity, "%" PRIu64 "/1", r->source.system_identifier);
+    snprintf(r->identity, sizeof r->identity, "%" PRIu64 "/1", r->source.continuity.system_identifier);
     if (position_is_zero(r->newest))
         r->newest = r->source.stream.builder.last;
     for (struct session *s = r->sessions; s; s = s->next)

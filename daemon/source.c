@@ -14,8 +14,8 @@ static const char *const state_names[] = {
     [SOURCE_STOPPED] = "stopped",         [SOURCE_BACKING_OFF] = "backing-off",
     [SOURCE_CONNECTING] = "connecting",   [SOURCE_CHECKING] = "checking",
     [SOURCE_IDENTIFYING] = "identifying", [SOURCE_HISTORY] = "history",
-    [SOURCE_STARTING] = "starting",       [SOURCE_STREAMING] = "streaming",
-    [SOURCE_GIVEN_UP] = "given-up",
+    [SOURCE_STARTING] = "starting",       [SOURCE_CONFIRMING] = "confirming",
+    [SOURCE_STREAMING] = "streaming",     [SOURCE_GIVEN_UP] = "given-up",
 };
 
 const char *source_state_name(enum source_state state)
@@ -96,7 +96,7 @@ static void source_fail_with(struct source *s, const char *error, const char *id
 
 static void source_findings(struct source *s, struct precondition_finding *findings, size_t n)
 {
-    enum precondition_class verdict = PRECONDITION_WAIT;
+    enum precondition_class verdict = precondition_verdict(findings, n);
     char told[LSN_TEXT_SIZE];
 
     buf_clear(&s->last_error);
@@ -104,13 +104,11 @@ static void source_findings(struct source *s, struct precondition_finding *findi
         if (i)
             buf_append_str(&s->last_error, " ");
         buf_append(&s->last_error, findings[i].text.data, findings[i].text.size);
-        /* the most fundamental one decides, and mending it comes first */
-        if (verdict == PRECONDITION_WAIT)
-            verdict = findings[i].klass;
         if (findings[i].klass != PRECONDITION_WAIT)
             log_line(s->log, LOG_ERROR, findings[i].id, buf_str(&findings[i].text),
                      LOG_STR("mend", buf_str(&findings[i].mend)), LOG_STR("slot", s->slot),
-                     LOG_STR("acknowledged", s->told ? lsn_format(s->told, told) : "nothing"));
+                     LOG_STR("acknowledged", s->continuity.told ? lsn_format(s->continuity.told, told)
+                                                                  : "nothing"));
     }
     if (verdict == PRECONDITION_WAIT) {
         /* a walsender of our own last connection lets go within moments: the first time is no news */
@@ -139,11 +137,16 @@ static void source_on_step(uv_timer_t *timer)
                      "A query on the replication connection was not answered; connecting again.");
 }
 
+static void source_step_start(struct source *s, uv_timer_cb late, uint64_t ms)
+{
+    uv_update_time(s->step.loop);
+    (void)uv_timer_start(&s->step, late, ms, 0);
+}
+
 static void source_query(struct source *s, enum source_state state, const char *sql)
 {
     source_set(s, state);
-    uv_update_time(s->step.loop);
-    (void)uv_timer_start(&s->step, source_on_step, SOURCE_STEP_MS, 0);
+    source_step_start(s, source_on_step, SOURCE_STEP_MS);
     if (!PQsendQuery(s->link.conn, sql) || pglink_flush(&s->link) < 0) {
         pglink_note_error(&s->link, NULL);
         source_fail(s, "source.query-failed", "A query on the replication connection failed.");
@@ -183,48 +186,30 @@ static void on_failed(void *owner)
 }
 
 /* Slot or server are not what this router knew: nothing is read on before somebody has decided. */
-static void source_refuse_history(struct source *s, const char *id, const char *text)
+static void source_refuse(struct source *s, enum continuity_verdict verdict)
 {
+    const struct continuity_refusal *refusal = continuity_refusal(verdict);
     char found[LSN_TEXT_SIZE], told[LSN_TEXT_SIZE], wal[LSN_TEXT_SIZE];
 
-    log_line(s->log, LOG_ERROR, id, text, LOG_STR("slot", s->slot),
-             LOG_STR("acknowledged", lsn_format(s->told, told)),
+    log_line(s->log, LOG_ERROR, refusal->id, refusal->text, LOG_STR("slot", s->slot),
+             LOG_STR("acknowledged", lsn_format(s->continuity.told, told)),
              LOG_STR("slot_confirmed_flush_lsn",
                      lsn_format(s->facts.slot_confirmed_flush_lsn, found)),
              LOG_STR("wal_lsn", lsn_format(s->facts.wal_lsn, wal)),
              LOG_U64("system_identifier", s->facts.system_identifier),
-             LOG_STR("mend", "find out what happened to the server: messages may be lost; a "
-                             "restarted walbusd adopts the slot as it stands"));
+             LOG_STR("mend", refusal->mend));
     buf_clear(&s->last_error);
-    buf_append_str(&s->last_error, text);
+    buf_append_str(&s->last_error, refusal->text);
     source_give_up(s, PRECONDITION_DECIDE);
 }
 
-/* What this router knows from before, against what stands there now. True: it fits. The server comes
- * before its slot: another server usually has none. */
-static bool source_knows_server(struct source *s)
+/* True: reading may go on. */
+static bool source_judge(struct source *s, enum continuity_verdict verdict)
 {
-    if (s->system_identifier && s->facts.system_identifier != s->system_identifier) {
-        source_refuse_history(s, "other-system",
-                              "The server is another one than before: its system identifier differs.");
-        return false;
-    }
-    s->system_identifier = s->facts.system_identifier;
-    return true;
-}
-
-static bool source_knows_slot(struct source *s)
-{
-    const struct server_facts *f = &s->facts;
-
-    if (s->told && f->slot_confirmed_flush_lsn > s->told) {
-        source_refuse_history(
-            s, "slot-moved",
-            "The slot was moved or made anew: it stands beyond all that was acknowledged.");
-        return false;
-    }
-    s->told = MAX(s->told, f->slot_confirmed_flush_lsn);
-    return true;
+    if (verdict == CONTINUITY_GOES_ON)
+        return true;
+    source_refuse(s, verdict);
+    return false;
 }
 
 static void take_facts(struct source *s, const PGresult *result)
@@ -237,14 +222,14 @@ static void take_facts(struct source *s, const PGresult *result)
         return;
     }
     s->has_facts = true;
-    if (!source_knows_server(s))
+    if (!source_judge(s, continuity_server(&s->continuity, s->facts.system_identifier)))
         return;
     size_t n = precondition_check(&s->facts, s->slot, s->publication, PRECONDITION_FOR_ROUTER, findings);
     if (n) {
         source_findings(s, findings, n);
         return;
     }
-    if (source_knows_slot(s))
+    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
         source_query(s, SOURCE_IDENTIFYING, "IDENTIFY_SYSTEM");
 }
 
@@ -275,13 +260,8 @@ static void take_system(struct source *s, const PGresult *result)
                          "The server could not be identified.");
         return;
     }
-    if (timeline < s->timeline ||
-        (timeline == s->timeline && s->facts.wal_lsn && s->facts.wal_lsn < s->told)) {
-        source_refuse_history(s, "server-restored",
-                              "The server's timeline, or its WAL on it, ends before what was "
-                              "acknowledged: it was restored to an older state.");
+    if (!source_judge(s, continuity_timeline(&s->continuity, (uint32_t)timeline, s->facts.wal_lsn)))
         return;
-    }
     s->history.current = (uint32_t)timeline;
     if (timeline == 1) { /* has no history file; asking for it is an error */
         source_start_replication(s);
@@ -295,18 +275,16 @@ static void take_system(struct source *s, const PGresult *result)
 static void source_note_switch(struct source *s)
 {
     char told[LSN_TEXT_SIZE], at[LSN_TEXT_SIZE];
+    uint64_t read_to = s->continuity.told, left_at;
 
-    for (size_t i = 0; i < s->history.n; i++) {
-        if (s->history.switches[i].timeline != s->timeline || s->history.switches[i].at >= s->told)
-            continue;
+    if (continuity_left(&s->continuity, &s->history, &left_at))
         log_line(s->log, LOG_WARNING, "source.timeline-left",
                  "The server follows a new timeline; what lies behind the switch point on the old "
                  "one was read here and is not part of its history.",
-                 LOG_U64("old_timeline", s->timeline), LOG_U64("timeline", s->history.current),
-                 LOG_STR("switch_point", lsn_format(s->history.switches[i].at, at)),
-                 LOG_STR("read_to", lsn_format(s->told, told)));
-        s->told = s->history.switches[i].at; /* the new history is judged by what it shares */
-    }
+                 LOG_U64("old_timeline", s->continuity.timeline),
+                 LOG_U64("timeline", s->history.current),
+                 LOG_STR("switch_point", lsn_format(left_at, at)),
+                 LOG_STR("read_to", lsn_format(read_to, told)));
 }
 
 static void take_history(struct source *s, const PGresult *result)
@@ -323,31 +301,72 @@ static void take_history(struct source *s, const PGresult *result)
     }
     s->history = history;
     source_note_switch(s);
-    source_start_replication(s);
+    /* what is told may have fallen back, and a slot made anew on the promoted server stands beyond it */
+    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
+        source_start_replication(s);
 }
 
+/* Nothing is read before the slot was looked at, nor while the owner wants none. */
+static void source_apply_hold(struct source *s)
+{
+    bool on = s->held || s->state == SOURCE_CONFIRMING;
+
+    s->heartbeat.held = on;
+    stream_hold(&s->stream, on);
+}
+
+static bool source_runs(const struct source *s)
+{
+    return s->state == SOURCE_CONFIRMING || s->state == SOURCE_STREAMING;
+}
+
+/* The slot was looked at, or could not be: read. */
 static void source_streaming(struct source *s)
 {
-    struct position start = {0};
     char lsn[LSN_TEXT_SIZE];
 
-    start.lsn = s->facts.slot_confirmed_flush_lsn;
-    start.timeline = timeline_of(&s->history, start.lsn ? start.lsn - 1 : 0);
+    (void)uv_timer_stop(&s->step);
     buf_clear(&s->last_error);
     s->waited = false;
     s->in_use = false;
-    s->timeline = s->history.current;
-    (void)uv_timer_stop(&s->step);
+    continuity_streaming(&s->continuity, s->history.current);
     s->streaming_since = clock_monotonic_ns();
     log_line(s->log, LOG_INFO, "source.streaming", "Streaming from the slot.",
              LOG_STR("slot", s->slot), LOG_STR("database", s->facts.database),
              LOG_U64("system_identifier", s->facts.system_identifier),
-             LOG_U64("timeline", s->history.current), LOG_STR("from", lsn_format(start.lsn, lsn)),
+             LOG_U64("timeline", s->history.current),
+             LOG_STR("from", lsn_format(s->facts.slot_confirmed_flush_lsn, lsn)),
              LOG_I64("server_version", s->facts.version_num));
     source_set(s, SOURCE_STREAMING);
-    heartbeat_start(&s->heartbeat);
-    stream_start(&s->stream, &s->history, start, s->facts.wal_sender_timeout_ms);
+    source_apply_hold(s);
     s->ops->started(s->owner);
+}
+
+static void source_on_unconfirmed(uv_timer_t *timer)
+{
+    struct source *s = timer->data;
+
+    log_line(s->log, LOG_WARNING, "source.unconfirmed",
+             "The slot could not be looked at once it was held; going on. If it was moved right "
+             "before, that goes unnoticed.",
+             LOG_STR("slot", s->slot));
+    source_streaming(s);
+}
+
+/* The stream runs and the slot is ours. */
+static void source_confirm(struct source *s)
+{
+    struct connect_place place;
+    struct position start = {0};
+
+    start.lsn = s->facts.slot_confirmed_flush_lsn;
+    start.timeline = timeline_of(&s->history, start.lsn ? start.lsn - 1 : 0);
+    source_set(s, SOURCE_CONFIRMING);
+    source_step_start(s, source_on_unconfirmed, SOURCE_CONFIRM_MS);
+    connect_place_of(s->link.conn, &place);
+    heartbeat_start(&s->heartbeat, &place);
+    source_apply_hold(s);
+    stream_start(&s->stream, &s->history, start, s->facts.wal_sender_timeout_ms);
     stream_readable(&s->stream);
 }
 
@@ -374,7 +393,7 @@ static void on_readable(void *owner)
 {
     struct source *s = owner;
 
-    if (s->state == SOURCE_STREAMING) {
+    if (source_runs(s)) {
         stream_readable(&s->stream);
         return;
     }
@@ -389,7 +408,7 @@ static void on_readable(void *owner)
 
         if (result && PQresultStatus(result) == PGRES_COPY_BOTH) {
             PQclear(result);
-            source_streaming(s);
+            source_confirm(s);
             return;
         }
         if (!result) {
@@ -435,58 +454,30 @@ static void on_committed(void *owner)
     heartbeat_commit_received(&s->heartbeat, clock_monotonic_ns());
 }
 
-/* Errors that say nothing of the slot's content: the network's, of concurrency, of resources such as a
- * full disk, of an object's state, an operator's doing, the system's. */
-static bool may_pass(const char *sqlstate)
+static void source_refuse_poisoned(struct source *s)
 {
-    static const char classes[][3] = {"08", "40", "53", "55", "57", "58"};
+    const struct continuity_refusal *refusal = continuity_refusal(CONTINUITY_SLOT_POISONED);
+    char lsn[LSN_TEXT_SIZE];
 
-    for (size_t i = 0; i < ARRAY_SIZE(classes); i++)
-        if (strncmp(sqlstate, classes[i], 2) == 0)
-            return true;
-    return false;
-}
-
-/* The same error at the same place again and again: the slot cannot be decoded there. */
-static bool source_is_poisoned(struct source *s)
-{
-    const char *error = buf_str(&s->link.error);
-    const char *sqlstate = s->link.sqlstate;
-    uint64_t now = clock_monotonic_ns();
-
-    if (!s->stream.undecodable && (!*sqlstate || may_pass(sqlstate)))
-        return false;
-    if (s->same_error_at == s->told && strcmp(buf_str(&s->same_error), error) == 0) {
-        s->same_errors++;
-    } else {
-        s->same_errors = 1;
-        s->same_error_since = now;
-        s->same_error_at = s->told;
-        buf_clear(&s->same_error);
-        buf_append_str(&s->same_error, error);
-    }
-    return s->same_errors >= SOURCE_SAME_ERROR_MAX &&
-           now - s->same_error_since >= SOURCE_SAME_ERROR_MS * UINT64_C(1000000);
+    buf_clear(&s->last_error);
+    buf_append(&s->last_error, s->link.error.data, s->link.error.size);
+    log_line(s->log, LOG_ERROR, refusal->id, refusal->text, LOG_STR("slot", s->slot),
+             LOG_STR("after", lsn_format(s->continuity.told, lsn)),
+             LOG_STR("error", buf_str(&s->link.error)), LOG_STR("mend", refusal->mend));
+    source_give_up(s, PRECONDITION_DECIDE);
 }
 
 static void on_ended(void *owner)
 {
     struct source *s = owner;
-    char lsn[LSN_TEXT_SIZE];
+    uint64_t now = clock_monotonic_ns();
 
-    if (source_is_poisoned(s)) {
-        buf_clear(&s->last_error);
-        buf_append(&s->last_error, s->link.error.data, s->link.error.size);
-        log_line(s->log, LOG_ERROR, "slot-poisoned",
-                 "The server cannot decode the slot beyond a place: the same error came each time.",
-                 LOG_STR("slot", s->slot), LOG_STR("after", lsn_format(s->told, lsn)),
-                 LOG_STR("error", buf_str(&s->link.error)),
-                 LOG_STR("mend", "the messages behind that place are lost to this slot; make it anew: "
-                                 "walbus teardown, walbus setup"));
-        source_give_up(s, PRECONDITION_DECIDE);
+    if (continuity_error(&s->continuity, buf_str(&s->link.error), s->link.sqlstate,
+                         s->stream.undecodable, now) != CONTINUITY_GOES_ON) {
+        source_refuse_poisoned(s);
         return;
     }
-    if (clock_monotonic_ns() - s->streaming_since >= SOURCE_WELL_MS * UINT64_C(1000000) ||
+    if (now - s->streaming_since >= SOURCE_WELL_MS * UINT64_C(1000000) ||
         strncmp(s->link.sqlstate, "57", 2) == 0)
         s->attempts = 0;
     source_fail(s, "source.stream-ended", "The stream ended; connecting again.");
@@ -527,13 +518,19 @@ static void on_facts(void *owner, const struct server_facts *facts)
                  LOG_STR("mend", "on PostgreSQL 14 to 17 the slot must be made anew: walbus teardown, "
                                  "walbus setup"));
     s->publication_alarm = !facts->publication_exists;
-    if (s->state == SOURCE_STREAMING && facts->slot_active_pid != PQbackendPID(s->link.conn)) {
-        s->attempts = 0;
+    if (source_runs(s) && facts->slot_active_pid != PQbackendPID(s->link.conn)) {
+        if (s->state == SOURCE_STREAMING)
+            s->attempts = 0;
         source_fail_with(s, "the server has ended this stream", "source.stream-gone",
                          "Another process, or none, reads the slot: the connection is dead without a "
                          "word; connecting again.");
         return;
     }
+    /* held by this stream, it moves to what is acknowledged and no further */
+    if (!source_judge(s, continuity_slot(&s->continuity, facts->slot_confirmed_flush_lsn)))
+        return;
+    if (s->state == SOURCE_CONFIRMING)
+        source_streaming(s);
     s->ops->facts(s->owner);
 }
 
@@ -541,7 +538,7 @@ static void on_stopping(uv_timer_t *timer)
 {
     struct source *s = timer->data;
 
-    if (s->state != SOURCE_STREAMING)
+    if (!source_runs(s))
         return;
     s->attempts = 0;
     source_fail_with(s, "the server is being shut down and waits for this stream: closed",
@@ -616,7 +613,7 @@ void source_start(struct source *s)
 void source_advance(struct source *s, uint64_t lsn)
 {
     stream_advance(&s->stream, lsn);
-    s->told = MAX(s->told, lsn);
+    continuity_advance(&s->continuity, lsn);
 }
 
 void source_look_up(struct source *s)
@@ -626,8 +623,8 @@ void source_look_up(struct source *s)
 
 void source_hold(struct source *s, bool on)
 {
-    s->heartbeat.held = on;
-    stream_hold(&s->stream, on);
+    s->held = on;
+    source_apply_hold(s);
 }
 
 void source_stop(struct source *s)
@@ -655,5 +652,5 @@ void source_deinit(struct source *s)
     pglink_deinit(&s->link);
     timeline_history_deinit(&s->history);
     buf_deinit(&s->last_error);
-    buf_deinit(&s->same_error);
+    continuity_deinit(&s->continuity);
 }

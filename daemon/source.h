@@ -7,6 +7,16 @@
  * preconditions are checked again on the replication connection itself, then
  * IDENTIFY_SYSTEM, TIMELINE_HISTORY and START_REPLICATION at 0/0: the server
  * goes on where the slot stands, and what comes again is dropped by position.
+ * Whether the answers continue what was read before is continuity.c's to say.
+ *
+ * Between the check of the slot and START somebody may move it, or drop it and make
+ * it anew; the server then goes on from there without a word. Only once the stream
+ * runs is the slot ours and nobody else's to move, and as long as nothing was
+ * acknowledged it stands where START found it. So it is looked at again then, over
+ * the heartbeat's connection, and nothing is read before: what lies behind a gap
+ * must not be delivered. The ordinary connection may be impossible (max_connections
+ * is reached) without any harm to the stream; so this waits SOURCE_CONFIRM_MS at most,
+ * and goes on with a warning.
  *
  * Knows no subscriber. Loop thread only.
  */
@@ -18,6 +28,7 @@
 
 #include "base/log.h"
 #include "base/macros.h"
+#include "continuity.h"
 #include "heartbeat.h"
 #include "pg/precondition.h"
 #include "pglink.h"
@@ -32,6 +43,7 @@ enum source_state {
     SOURCE_IDENTIFYING, /* waits for IDENTIFY_SYSTEM */
     SOURCE_HISTORY,     /* waits for TIMELINE_HISTORY */
     SOURCE_STARTING,    /* waits for START_REPLICATION's copy-both */
+    SOURCE_CONFIRMING,  /* waits for a look at the slot, now that it is held; reports, reads nothing */
     SOURCE_STREAMING,   /* reads */
     SOURCE_GIVEN_UP,    /* may not go on: somebody must mend something */
 };
@@ -54,12 +66,10 @@ struct source_ops {
 #define SOURCE_BACKOFF_LAST_MS  5000u
 /** How long a server that is stopping may take to get its acknowledgement, in ms: a fast shutdown must not be held up. */
 #define SOURCE_STOPPING_MS 1000u
-/** A slot that cannot be decoded gives the same error at the same place each time: so often it is tried,
- *  and at least for so long, in ms. */
-#define SOURCE_SAME_ERROR_MAX 3u
-#define SOURCE_SAME_ERROR_MS  10000u
 /** How long the server may take to answer one query towards streaming, in ms. */
 #define SOURCE_STEP_MS 30000u
+/** How long the look at the slot behind START may take, in ms: some of the heartbeat's attempts to connect. */
+#define SOURCE_CONFIRM_MS 5000u
 /** A stream that lasted for so long went well: the next failure is a new one. */
 #define SOURCE_WELL_MS 1000u
 
@@ -77,24 +87,20 @@ struct source {
     struct heartbeat heartbeat;
     struct timeline_history history;
     uv_timer_t retry;    /* next attempt */
-    uv_timer_t step;     /* a query towards streaming has no answer yet */
+    uv_timer_t step;     /* a step towards streaming has no answer yet */
     uv_timer_t stopping; /* the server is stopping: close the stream */
 
+    bool held;             /* the owner wants no more read for now */
     unsigned attempts;     /* since streaming last went well */
     uint64_t streaming_since;
     bool in_use;           /* what is waited for is the slot's other reader */
     struct buf last_error; /* what is wrong now; empty while streaming */
     bool waited;           /* the slot's holder has been named */
-    uint64_t same_error_at, same_error_since;
-    struct buf same_error;
-    unsigned same_errors;
 
     struct server_facts facts; /* of the last look-up */
     bool has_facts;
     bool publication_alarm;
-    uint64_t system_identifier; /* of the first connect; 0: none yet */
-    uint32_t timeline;          /* of the last connect; 0: none yet */
-    uint64_t told;              /* highest value ever reported to this slot, or found in it at first */
+    struct continuity continuity; /* what is known from before */
     uint64_t reconnects;
 };
 
@@ -112,7 +118,7 @@ void source_advance(struct source *s, uint64_t lsn);
 /** Asks for fresh facts; source_ops.facts comes when they are there, if the heartbeat's connection works. */
 void source_look_up(struct source *s);
 
-/** As stream_hold. */
+/** Stops reading, or lets it go on, also across connections; feedback is sent in either case. */
 void source_hold(struct source *s, bool on);
 
 /** Stops for good, with a last report. Idempotent. */

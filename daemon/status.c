@@ -162,7 +162,7 @@ void router_put_status(struct router *r, struct buf *out)
     char system[24];
     int64_t age = heartbeat_age_ms(&s->heartbeat, clock_monotonic_ns());
 
-    snprintf(system, sizeof system, "%" PRIu64, s->system_identifier);
+    snprintf(system, sizeof system, "%" PRIu64, s->continuity.system_identifier);
     cbor_put_map(out, 17);
     cbor_put_str(out, "state");
     cbor_put_str(out, state_word(r));
@@ -171,7 +171,7 @@ void router_put_status(struct router *r, struct buf *out)
     cbor_put_str(out, WALBUS_VERSION);
     cbor_put_str(out, "system_identifier"); /* text: JSON readers lose digits of a 64-bit number */
     cbor_put_str(out, system);
-    put_uint(out, "timeline", s->timeline);
+    put_uint(out, "timeline", s->continuity.timeline);
     put_position(out, "position", r->progress);
     put_slot(out, s);
     cbor_put_str(out, "journal"); /* none: null, and no durable subscriptions either */

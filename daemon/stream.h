@@ -94,7 +94,7 @@ void stream_stop(struct stream *s);
 /** The link is readable. */
 void stream_readable(struct stream *s);
 
-/** Stops reading, or lets it go on; feedback is sent in either case. Holds across connections. */
+/** Stops reading, or lets it go on; feedback is sent in either case. Stays across connections. */
 void stream_hold(struct stream *s, bool on);
 
 /** Everything up to `lsn`, from this connection, is safe. */

@@ -32,7 +32,41 @@ void connect_params(const struct connect_options *options, struct connect_params
     PUT("client_encoding", options->client_encoding ? options->client_encoding : "UTF8");
     if (options->replication)
         PUT("replication", "database");
+    if (options->place) { /* libpq passes over empty values */
+        PUT("host", options->place->host);
+        PUT("hostaddr", options->place->hostaddr);
+        PUT("port", options->place->port);
+    }
 #undef PUT
+}
+
+/* Whether the dsn, a service or the environment names addresses beside the hosts. */
+static bool names_addresses(PGconn *conn)
+{
+    bool found = false;
+    PQconninfoOption *options = PQconninfo(conn);
+
+    for (PQconninfoOption *o = options; o && o->keyword && !found; o++)
+        found = strcmp(o->keyword, "hostaddr") == 0 && o->val && *o->val;
+    PQconninfoFree(options);
+    return found;
+}
+
+void connect_place_of(struct pg_conn *conn, struct connect_place *ret)
+{
+    const char *host = PQhost(conn), *hostaddr = PQhostaddr(conn), *port = PQport(conn);
+
+    *ret = (struct connect_place){0};
+    if (!host || !hostaddr || !port || strlen(host) >= sizeof ret->host ||
+        strlen(hostaddr) >= sizeof ret->hostaddr || strlen(port) >= sizeof ret->port)
+        return;
+    /* A socket folder among hosts with addresses: an empty one would not replace their list, and
+     * libpq refuses lists of different lengths. */
+    if (!*hostaddr && names_addresses(conn))
+        return;
+    memcpy(ret->host, host, strlen(host));
+    memcpy(ret->hostaddr, hostaddr, strlen(hostaddr));
+    memcpy(ret->port, port, strlen(port));
 }
 
 static void drop_notice(void *arg, const PGresult *result)

@@ -20,14 +20,22 @@
 struct pg_conn;
 struct pg_result;
 
+/** The server at which one connection ended up, so that a second one can be made to the same. */
+struct connect_place {
+    char host[256]; /* a name, an address or a socket folder; all three "": unknown, as the dsn says */
+    char hostaddr[64];
+    char port[16];
+};
+
 struct connect_options {
     const char *dsn;              /* NULL: libpq's variables alone */
     const char *application_name; /* where neither dsn nor PGAPPNAME has one */
     const char *client_encoding;  /* always ours, whatever PGCLIENTENCODING says; NULL: UTF8 */
     bool replication;             /* replication=database */
+    const struct connect_place *place; /* of the dsn's hosts this one alone; NULL: as the dsn says */
 };
 
-#define CONNECT_PARAMS_MAX 12
+#define CONNECT_PARAMS_MAX 16
 
 /** For PQconnectdbParams, PQconnectStartParams and PQpingParams, with expand_dbname = 1. */
 struct connect_params {
@@ -37,6 +45,9 @@ struct connect_params {
 
 /** Fills the arrays; the strings are those of `options`, or static. */
 void connect_params(const struct connect_options *options, struct connect_params *ret);
+
+/** Where `conn`, which stands, leads to. */
+void connect_place_of(struct pg_conn *conn, struct connect_place *ret);
 
 /**
  * Opens a connection and waits for it (the dsn's connect_timeout holds, 10 s

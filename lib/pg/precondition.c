@@ -436,6 +436,14 @@ size_t precondition_check(const struct server_facts *facts, const char *slot,
     return n;
 }
 
+enum precondition_class precondition_verdict(const struct precondition_finding *findings, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (findings[i].klass != PRECONDITION_WAIT)
+            return findings[i].klass;
+    return PRECONDITION_WAIT;
+}
+
 static const struct row *row_of(const char *id)
 {
     size_t i = 0;

@@ -107,6 +107,10 @@ size_t precondition_check(const struct server_facts *facts, const char *slot,
                           const char *publication, enum precondition_asker asker,
                           struct precondition_finding out[PRECONDITION_MAX]);
 
+/** What n > 0 findings, in their order, amount to: the first that is not to be waited out decides, since
+ *  mending it comes first; PRECONDITION_WAIT when there is none but such. */
+enum precondition_class precondition_verdict(const struct precondition_finding *findings, size_t n) MUST_CHECK;
+
 /**
  * Explains why a replication connection could not be made, when that is one of the table's rows:
  * the role may not replicate, a pooler in front that does not know `replication`. 0 or 1 finding.

@@ -138,12 +138,16 @@ def ids_of_sources(root):
     if len(ids) < 10:
         faults.append("the table of preconditions was not found in lib/pg/precondition.c")
     # log_line(logger, level, "id", …), and what hands an id on to it.
-    calls = re.compile(r'\b(?:log_line\([^,"]+,[^,"]+|source_fail\([^,"]+|source_fail_with\([^,]+,\s*"[^"]*"|source_refuse_history\([^,"]+),'
+    calls = re.compile(r'\b(?:log_line\([^,"]+,[^,"]+|source_fail\([^,"]+|source_fail_with\([^,]+,\s*"[^"]*"),'
                        r'\s*"([a-z.-]+)"')
     for name in sorted(os.listdir(os.path.join(root, "daemon"))):
         if name.endswith(".c"):
             ids |= set(calls.findall(read(root, "daemon", name)))
     ids |= set(calls.findall(read(root, "lib/base/log.c")))
+    refusals = set(re.findall(r'\[CONTINUITY_[A-Z_]+\] =\s+\{"([a-z-]+)"', read(root, "daemon/continuity.c")))
+    if len(refusals) < 4:
+        faults.append("the table of refusals was not found in daemon/continuity.c")
+    ids |= refusals
     return ids
 
 

@@ -11,7 +11,7 @@ import pytest
 from harness import cbor, places
 from harness.command import walbus
 from harness.router import Router
-from harness.server import Server
+from harness.server import Address, Server
 from harness.subscriber import (BEGIN, COMMIT, HEADER, HELLO, REPLY, REQUEST, SUBSCRIBE, SUBSCRIBED, WELCOME, Connection,
                                 RouterError)
 from harness.waiting import Deadline, wait_for
@@ -96,33 +96,26 @@ def test_earlier_timeline_is_an_older_state(server):
         promoted, backup = Server(copy_of=server), Server(copy_of=server)
     finally:
         server.start()
-    folder = places.new_folder("walbus-ln-")
-    link = os.path.join(folder, "s")
-    try:
-        with promoted, backup:
-            promoted.touch("standby.signal")
-            promoted.start()
-            with promoted.connect() as conn:
-                conn.run("SELECT pg_promote()")
-                wait_for(lambda: conn.rows("SELECT pg_is_in_recovery()") == [(False,)], 20, "the promotion")
-            promoted.create_bus()
-            os.symlink(promoted.sockets, link)
-            with Router(f"host={link} port=5432 dbname=postgres user=postgres") as router:
-                assert router.start().status()["timeline"] == 2
-                promoted.stop()
-                os.unlink(link)
-                backup.start()
-                with backup.connect() as conn:
-                    conn.run("CREATE PUBLICATION walbus")
-                    conn.run("SELECT pg_create_logical_replication_slot('walbus', 'pgoutput')")
-                    # and WAL beyond everything that was acknowledged, so that only the timeline tells
-                    conn.run("SELECT count(pg_logical_emit_message(false, 'x', convert_to(repeat('y', 100000), 'UTF8')))"
-                             " FROM generate_series(1, 50)")
-                os.symlink(backup.sockets, link)
-                assert router.wait_exit(40) == 4, router.log()
-                assert "server-restored" in router.log()
-    finally:
-        subprocess.run(["rm", "-rf", folder], check=True)
+    with promoted, backup, Address() as address:
+        promoted.touch("standby.signal")
+        promoted.start()
+        promoted.promote()
+        promoted.create_bus()
+        address.lead(promoted)
+        with Router(address.dsn) as router:
+            assert router.start().status()["timeline"] == 2
+            promoted.stop()
+            address.lead(None)
+            backup.start()
+            with backup.connect() as conn:
+                conn.run("CREATE PUBLICATION walbus")
+                conn.run("SELECT pg_create_logical_replication_slot('walbus', 'pgoutput')")
+                # and WAL beyond everything that was acknowledged, so that only the timeline tells
+                conn.run("SELECT count(pg_logical_emit_message(false, 'x', convert_to(repeat('y', 100000), 'UTF8')))"
+                         " FROM generate_series(1, 50)")
+            address.lead(backup)
+            assert router.wait_exit(40) == 4, router.log()
+            assert "server-restored" in router.log()
 
 
 def test_full_disk_of_the_server_is_no_poisoned_slot():

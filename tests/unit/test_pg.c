@@ -112,6 +112,16 @@ START_TEST(connect_params_in_order)
     ck_assert_str_eq(p.values[index_of(&p, "client_encoding")], "SQL_ASCII");
     ck_assert_uint_gt(index_of(&p, "replication"), dsn);
 
+    /* another connection's place replaces the dsn's; libpq passes over what is empty in it */
+    const struct connect_place place = {.host = "a", .port = "5433"};
+    o.place = &place;
+    connect_params(&o, &p);
+    dsn = index_of(&p, "dbname");
+    ck_assert_uint_gt(index_of(&p, "host"), dsn);
+    ck_assert_str_eq(p.values[index_of(&p, "host")], "a");
+    ck_assert_str_eq(p.values[index_of(&p, "hostaddr")], "");
+    ck_assert_str_eq(p.values[index_of(&p, "port")], "5433");
+
     connect_params(&(struct connect_options){0}, &p);
     ck_assert_str_eq(p.values[index_of(&p, "client_encoding")], "UTF8");
     for (size_t i = 0; p.keywords[i]; i++)
@@ -496,6 +506,22 @@ START_TEST(everything_at_once)
 }
 END_TEST
 
+START_TEST(verdict_of_findings)
+{
+    struct precondition_finding waiting = {.klass = PRECONDITION_WAIT};
+    struct precondition_finding refused = {.klass = PRECONDITION_REFUSE};
+    struct precondition_finding undecided = {.klass = PRECONDITION_DECIDE};
+
+    ck_assert_int_eq(precondition_verdict(&waiting, 1), PRECONDITION_WAIT);
+    ck_assert_int_eq(precondition_verdict(
+                         (struct precondition_finding[]){refused, undecided, waiting}, 3),
+                     PRECONDITION_REFUSE);
+    ck_assert_int_eq(precondition_verdict(
+                         (struct precondition_finding[]){waiting, undecided, refused}, 3),
+                     PRECONDITION_DECIDE);
+}
+END_TEST
+
 START_TEST(explain_connect)
 {
     static const struct {
@@ -528,4 +554,4 @@ END_TEST
 UNIT_MAIN("pg", quoting, messages_of_libpq, sqlstate_of_message, password_in_dsn,
           connect_params_in_order, connect_that_fails, array_bytes, statement_of_one,
           statement_of_many, statement_too_large, reading_lsns, nothing_to_find, each_row,
-          rows_by_version, physical_slot, everything_at_once, explain_connect)
+          rows_by_version, physical_slot, everything_at_once, verdict_of_findings, explain_connect)

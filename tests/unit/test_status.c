@@ -214,8 +214,8 @@ START_TEST(while_it_streams)
     struct router *r = new_router();
 
     look_up(r);
-    r->source.system_identifier = UINT64_MAX;
-    r->source.timeline = 3;
+    r->source.continuity.system_identifier = UINT64_MAX;
+    r->source.continuity.timeline = 3;
     r->source.reconnects = 4;
     r->source.stream.feedback.mark = 0x16B3800;
     r->progress = (struct position){3, 0x1000016B37, 2};

@@ -20,6 +20,7 @@ SUPERUSER = "postgres"
 
 DEFAULTS = {
     "listen_addresses": "",
+    "port": 5432,
     "wal_level": "logical",
     "max_wal_senders": 10,
     "max_replication_slots": 10,
@@ -136,6 +137,12 @@ class Server:
         self.stop(mode)
         return self.start()
 
+    def promote(self):
+        """Of a server that was started with standby.signal; returns when it is a primary."""
+        with self.connect() as conn:
+            conn.run("SELECT pg_promote()")
+            wait_for(lambda: not one(conn, "SELECT pg_is_in_recovery()"), 20, "the promotion")
+
     def close(self):
         """Ends the server if it still runs, and removes its folder."""
         if self._postmaster is not None:
@@ -190,7 +197,7 @@ class Server:
     # ---- connections
 
     def dsn(self, dbname="postgres", user=SUPERUSER):
-        return f"host={self.sockets} port=5432 dbname={dbname} user={user}"
+        return f"host={self.sockets} port={self.settings['port']} dbname={dbname} user={user}"
 
     def connect(self, dbname="postgres", user=SUPERUSER, autocommit=True, **kw):
         conn = Connection(psycopg2.connect(self.dsn(dbname, user), connect_timeout=10, **kw))
@@ -278,6 +285,28 @@ class Connection:
 
     def __exit__(self, *_):
         self.close()
+
+
+class Address:
+    """A place that a dsn can name, which leads to one server, to another, or nowhere."""
+
+    def __init__(self):
+        self._parent = places.new_folder("walbus-ad-")
+        self.folder = os.path.join(self._parent, "s")  # which is a link, or is not there
+        self.dsn = f"host={self.folder} port=5432 dbname=postgres user={SUPERUSER}"
+
+    def lead(self, server):
+        """To that server; None: nowhere. Connections that stand are not touched."""
+        if os.path.lexists(self.folder):
+            os.unlink(self.folder)
+        if server is not None:
+            os.symlink(server.sockets, self.folder)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self._parent)
 
 
 def one(conn, sql, *parameters):
