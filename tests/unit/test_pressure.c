@@ -104,7 +104,7 @@ int source_init(struct source *s, uv_loop_t *l, const char *dsn, const char *slo
                          .slot = slot,
                          .publication = publication,
                          .state = SOURCE_STREAMING,
-                         .timeline = 1};
+                         .continuity.timeline = 1};
     (void)l;
     (void)pool;
     (void)heartbeat_interval_ns;
