@@ -118,6 +118,14 @@ bool outbox_is_empty(const struct outbox *o)
     return o->n == 0 && o->control.size == 0;
 }
 
+size_t outbox_behind(const struct outbox *o)
+{
+    if (o->n == 0)
+        return 0;
+    const struct batch *head = outbox_at(o, 0)->batch;
+    return o->charge + o->large - batch_charge(head) - batch_large(head);
+}
+
 bool outbox_is_full(const struct outbox *o, bool half)
 {
     unsigned part = half ? 2 : 1;

@@ -77,6 +77,9 @@ void outbox_shrink(struct outbox *o);
 /** Drops every data frame that has not been begun. */
 void outbox_drop(struct outbox *o);
 
+/** Bytes of the batches behind the one that is being sent. */
+size_t outbox_behind(const struct outbox *o);
+
 bool outbox_is_empty(const struct outbox *o);
 /** Whether it is full, or, with `half`, has not yet room again. */
 bool outbox_is_full(const struct outbox *o, bool half);

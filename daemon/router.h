@@ -36,8 +36,9 @@
 /** A session whose socket took nothing for so long, in ms, while messages wait, is stalled: let go when its outbox is
  *  more than half full. A reader that waits for a processor, or collects garbage, must not look like that. */
 #define ROUTER_STALL_MS 250u
-/** The same while a content over BATCH_LARGE waits for it: whoever got such a one before may well work on it for longer. */
-#define ROUTER_STALL_LARGE_MS 1000u
+/** The same for one that was behind when it last took something, with more than ROUTER_PRESSURE_BYTES to take, or for
+ *  which a content over BATCH_LARGE waits. */
+#define ROUTER_REST_MS 1000u
 /** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
 #define ROUTER_PRESSURE_BYTES (1u << 20)
 #define ROUTER_PRESSURE_MS    500u

@@ -100,6 +100,7 @@ void session_flush(struct session *s)
     if (s->outbox.written_data != before) {
         uv_update_time(s->poll.loop); /* this turn may have begun long ago, and it is judged by this time */
         s->took_at = uv_now(s->poll.loop);
+        s->behind = outbox_behind(&s->outbox);
     }
     if (r < 0) {
         session_close(s, strerror(-r));

@@ -110,6 +110,7 @@ struct session {
     uint64_t messages;      /* MESSAGE frames queued */
     uint64_t written_before;/* outbox.written_data when its pace was last looked at */
     uint64_t took_at;       /* uv_now() when its socket last took a byte of a data frame, or it subscribed */
+    size_t behind;          /* bytes that waited then, behind what was being sent */
     uint64_t waiting_since; /* uv_now() of its SUBSCRIBE */
 };
 

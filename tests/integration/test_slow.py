@@ -3,10 +3,14 @@
 
 import threading
 import time
+from contextlib import closing
 
+import psycopg2
+import psycopg2.extras
 import pytest
 from harness import places
 from harness.router import Router
+from harness.subscriber import SUBSCRIBE, SUBSCRIBED, Connection, RouterError, Subscriber, parse_filters
 from harness.waiting import Deadline, wait_for
 
 MEMORY_MAX = 64 << 20
@@ -80,14 +84,13 @@ def test_stopped_filtered_subscribers(bus, conn):
         for process in stopped:
             process.freeze()
         reader = router.subscriber("load.>")
-        most = 0
-        for _ in range(15):
-            conn.run("SELECT count(pg_logical_emit_message(true, CASE i % 2 WHEN 0 THEN 'load.a' ELSE 'load.b' END, '')) "
-                     "FROM generate_series(1, 20000) i")
-            reader.collect(20_000, seconds=ROUND_SECONDS)
-            reader.messages.clear()
-            most = max(most, router.rss_anon())
-            assert most < MEMORY_MAX, most
+        with router.watched_memory() as memory:
+            for _ in range(15):
+                conn.run("SELECT count(pg_logical_emit_message(true, CASE i % 2 WHEN 0 THEN 'load.a' ELSE 'load.b' "
+                         "END, '')) FROM generate_series(1, 20000) i")
+                reader.collect(20_000, seconds=ROUND_SECONDS)
+                reader.messages.clear()
+        assert memory.most < MEMORY_MAX, memory.most
         for process in stopped:
             process.thaw()
         assert {process.result()["code"] for process in stopped} == {"too-slow"}
@@ -106,18 +109,18 @@ def test_one_stopped_subscriber(bus, conn, shape):
         filtered = router.subscriber("load.none", "test.>")
         stopped = router.subscriber_process()
         stopped.freeze()
-        most = 0
-        for n in range(rounds):
-            began = time.monotonic()
-            conn.run("SELECT count(pg_logical_emit_message(true, 'load.all', convert_to(repeat('x', %s), 'UTF8'))) "
-                     "FROM generate_series(1, %s)", size, count)
-            emitted = time.monotonic()
-            messages = reader.collect(count, seconds=ROUND_SECONDS)
-            assert len(messages) == count
-            reader.messages.clear()
-            most = max(most, router.rss_anon())
-            assert most < MEMORY_MAX, f"{most >> 20} MB after {n + 1} rounds"
-            assert time.monotonic() - emitted < ROUND_SECONDS, (n, emitted - began)
+        with router.watched_memory() as memory:
+            for n in range(rounds):
+                began = time.monotonic()
+                conn.run("SELECT count(pg_logical_emit_message(true, 'load.all', convert_to(repeat('x', %s), 'UTF8'))) "
+                         "FROM generate_series(1, %s)", size, count)
+                emitted = time.monotonic()
+                messages = reader.collect(count, seconds=ROUND_SECONDS)
+                assert len(messages) == count
+                reader.messages.clear()
+                assert memory.most < MEMORY_MAX, f"{memory.most >> 20} MB in round {n + 1}"
+                assert time.monotonic() - emitted < ROUND_SECONDS, (n, emitted - began)
+        assert memory.most < MEMORY_MAX, memory.most
         filtered.drain(conn)
         stopped.thaw()
         result = stopped.result()
@@ -140,12 +143,13 @@ def test_many_stopped_subscribers(bus, conn):
         for process in stopped:
             process.freeze()
         reader = router.subscriber()
-        for _ in range(10):
-            conn.run("SELECT count(pg_logical_emit_message(true, 'load', convert_to(repeat('x', 1000), 'UTF8'))) "
-                     "FROM generate_series(1, 10000)")
-            reader.collect(10_000, seconds=ROUND_SECONDS)
-            reader.messages.clear()
-            assert router.rss_anon() < MEMORY_MAX
+        with router.watched_memory() as memory:
+            for _ in range(10):
+                conn.run("SELECT count(pg_logical_emit_message(true, 'load', convert_to(repeat('x', 1000), 'UTF8'))) "
+                         "FROM generate_series(1, 10000)")
+                reader.collect(10_000, seconds=ROUND_SECONDS)
+                reader.messages.clear()
+        assert memory.most < MEMORY_MAX, memory.most
         for process in stopped:
             process.thaw()
         assert {process.result()["code"] for process in stopped} == {"too-slow"}
@@ -166,3 +170,62 @@ def test_a_short_pause_is_forgiven(router, conn):
     router.stop()
     result = paused.result()
     assert (result["messages"], result["code"]) == (1001, "stopping")
+
+
+BACKLOG_MESSAGES = 100_000
+BACKLOG_SIZE = 2000  # 200 MB, many times what the router holds
+BACKLOG_EACH = 1000  # of a transaction
+
+
+@pytest.mark.parametrize("pause", [0, 0.05], ids=["no pause", "pauses"])
+def test_backlog_beside_a_stopped_subscriber(bus, pause):
+    """A reader gets all that waits in the slot, although another never reads: one that reads as fast as Python can,
+    and one that works 50 ms after each 2 MB, so that reading from the server waits for it again and again."""
+    with bus.connect() as conn:
+        for first in range(0, BACKLOG_MESSAGES, BACKLOG_EACH):
+            conn.run("SELECT count(pg_logical_emit_message(true, 'backlog', int4send(i) || "
+                     "decode(repeat('ab', %s), 'hex'))) FROM generate_series(%s, %s) i",
+                     BACKLOG_SIZE - 4, first + 1, first + BACKLOG_EACH)
+    plain = places.plain_build()
+    holder = psycopg2.connect(bus.dsn(), connection_factory=psycopg2.extras.LogicalReplicationConnection)
+    with Router(bus.dsn(), build=plain) as router, closing(holder):
+        # both subscribe before the stream begins, which waits as long as another has the slot
+        holder.cursor().start_replication(slot_name="walbus", options={"proto_version": "1",
+                                                                       "publication_names": "walbus"})
+        router.spawn()
+        wait_for(lambda: router.status() is not None, 20, "the router's socket")
+        failures = []
+        numbers = []
+
+        def read():
+            try:
+                with Subscriber(router.socket, ["backlog"], seconds=60, keep=4) as sub:
+                    deadline = Deadline(150, "the backlog")
+                    while len(numbers) < BACKLOG_MESSAGES:
+                        sub.next(deadline)
+                        if len(sub.messages) == BACKLOG_EACH:
+                            numbers.extend(int.from_bytes(m.content, "big") for m in sub.messages)
+                            sub.messages.clear()
+                            time.sleep(pause)
+            except Exception as e:  # shown by the assertion below
+                failures.append(e)
+
+        reader = threading.Thread(target=read)
+        with Connection(router.socket) as stopped:
+            stopped.hello()
+            stopped.send(SUBSCRIBE, {"filters": parse_filters([">"])})
+            reader.start()
+            wait_for(lambda: [s["state"] for s in router.status()["sessions"]].count("waiting") == 2, 20, "both wait")
+            with router.watched_memory() as memory:
+                holder.close()
+                reader.join(200)
+            assert failures == []
+            assert numbers == list(range(1, BACKLOG_MESSAGES + 1))
+            assert router.status()["too_slow"] == 1, "the stopped one alone was let go"
+            deadline = Deadline(60, "the stopped one's last frame")
+            stopped.expect(SUBSCRIBED, deadline)
+            with pytest.raises(RouterError, match="too-slow"):
+                while True:
+                    stopped.receive(deadline)
+        if plain:
+            assert memory.most < MEMORY_MAX, memory.most

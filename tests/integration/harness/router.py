@@ -6,11 +6,24 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
+from contextlib import contextmanager
 
 from . import places
 from .subscriber import Subscriber, SubscriberProcess, request
 from .waiting import wait_for
+
+
+MEMORY_EVERY = 0.005
+
+
+class Memory:
+    """What `Router.watched_memory` saw: bytes of anonymous memory."""
+
+    def __init__(self):
+        self.most = 0
+        self.samples = 0
 
 
 class Router:
@@ -135,6 +148,33 @@ class Router:
         """Bytes of anonymous memory."""
         with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as f:
             return int(re.search(r"^RssAnon:\s+(\d+) kB", f.read(), re.M).group(1)) * 1024
+
+    @contextmanager
+    def watched_memory(self):
+        """Looks at rss_anon all the time while the block runs: a peak between two steps of a test counts too."""
+        memory = Memory()
+        failures = []
+        over = threading.Event()
+
+        def look():
+            try:
+                while True:
+                    memory.most = max(memory.most, self.rss_anon())
+                    memory.samples += 1
+                    if over.wait(MEMORY_EVERY):
+                        return
+            except Exception as e:  # raised below, in the test's own thread
+                failures.append(e)
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        try:
+            yield memory
+        finally:
+            over.set()
+            watcher.join()
+        if failures:
+            raise failures[0]
 
     # ---- subscribers
 
