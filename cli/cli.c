@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/text.h"
 #include "settings/settings_file.h"
 
@@ -442,6 +443,9 @@ int cli_main(const struct cli_command *const *commands, int argc, char **argv)
 
     if (argc < 1)
         return CLI_USAGE;
+    int opened = fd_open_standard();
+    if (opened < 0)
+        return cli_fail(NULL, "Cannot open /dev/null: %s.", strerror(-opened));
     if (settings_init(&cli.settings) < 0)
         return cli_fail(NULL, "Not enough memory.");
     struct parse p = {.cli = &cli, .commands = commands, .argc = argc, .argv = argv, .at = 1};

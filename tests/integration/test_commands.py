@@ -19,9 +19,9 @@ import uuid
 
 import pytest
 from harness import cbor, places
-from harness.command import Running, walbus
+from harness.command import Result, Running, walbus
 from harness.router import Router
-from harness.server import one, parse_lsn
+from harness.server import Server, one, parse_lsn
 from harness.subscriber import ACK, HEADER, HELLO, MESSAGE, SUBSCRIBE, SUBSCRIBED, WELCOME, Accepted, Closed
 from harness.subscriber import POSITION as POSITION_BYTES
 from harness.waiting import Deadline, wait_for
@@ -779,6 +779,119 @@ def test_a_full_disk_is_a_failure(server):
                               stdout=full, stderr=subprocess.PIPE, env=places.child_environment(), timeout=60, check=False)
     assert done.returncode == 1 and b"standard output" in done.stderr, done
 
+
+# ---- standard descriptors that are closed: what opens next must not get their numbers
+
+def walbus_without(redirections, *arguments, stdin=b"", seconds=60):
+    """Runs it with a shell's redirections, as ">&-"."""
+    done = subprocess.run(["sh", "-c", f'exec "$@" {redirections}', "sh", places.walbus(), *arguments], input=stdin,
+                          env=places.child_environment(), cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=seconds, check=False)
+    result = Result(done.returncode, done.stdout, done.stderr)
+    places.assert_no_sanitizer_report(result.error, f"walbus {' '.join(arguments)} {redirections}")
+    return result
+
+
+def test_publish_without_stderr():
+    """The warning would go into the connection, and nothing be published."""
+    with Server(settings={"wal_level": "replica"}) as own:
+        own.start()
+        done = walbus_without("2>&-", "publish", "--dsn", own.dsn(), "a", "1")
+        assert done.status == 0, done
+        assert uuid.UUID(done.text.strip()).version == 7
+
+
+@pytest.mark.parametrize("redirections", [">&-", ">&- 2>&-"])
+def test_publish_without_stdout(router, server, redirections):
+    """More ids than stdio holds back would go into the connection."""
+    with Running("tail", "--socket", router.socket, "--output", "raw", "--count", "20000") as tail:
+        tail.wait_ready()
+        done = walbus_without(redirections, "publish", "--dsn", server.dsn(), "--lines", "--raw", "a",
+                              stdin=b"".join(b"%d\n" % n for n in range(20000)))
+        assert done.status == 1, done
+        if "2>" not in redirections:
+            assert "annot write to standard output: " in done.error, done
+        assert "invalid frontend message" not in server.log()
+        assert tail.wait_exit(60).out == b"".join(b"%d" % n for n in range(20000))
+
+
+@pytest.mark.parametrize("arguments", [["--lines", "a"], ["--lines", "--raw", "a"], ["a", "-"], ["--raw", "a", "-"]],
+                         ids=" ".join)
+def test_publish_without_stdin(server, arguments):
+    """Lines would be read from the connection."""
+    done = walbus_without("<&-", "publish", "--dsn", server.dsn(), *arguments)
+    assert done.status == 1 and done.out == b"", done
+    assert re.fullmatch(r"walbus publish: Cannot read (line 1 of )?stdin: Bad file descriptor\.\n", done.error), done
+
+
+def test_publish_that_does_not_need_stdin(server):
+    done = walbus_without("<&-", "publish", "--dsn", server.dsn(), "a", "1")
+    assert done.status == 0 and done.err == b"", done
+
+
+@pytest.mark.parametrize("redirections", ["2>&-", "<&- 2>&-"])
+def test_tail_without_stderr(router, conn, redirections):
+    """The word that it is ready would go into the connection to the router."""
+    tail = subprocess.Popen(["sh", "-c", f'exec "$@" {redirections}', "sh", places.walbus(), "tail", "--socket",
+                             router.socket, "--output", "raw", "--count", "1"], env=places.child_environment(),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=places.die_with_parent())
+    try:
+        def subscribed():
+            return any(s["state"] == "active" for s in router.status()["sessions"])
+        wait_for(lambda: subscribed() or tail.poll() is not None, 20, "it is subscribed")
+        conn.emit("a", b"content")
+        assert tail.communicate(timeout=20)[0] == b"content"
+        assert tail.returncode == 0
+    finally:
+        if tail.poll() is None:
+            tail.kill()
+            tail.wait()
+
+
+def test_tail_without_stdout(router):
+    """A closed standard output ends it silently."""
+    done = walbus_without(">&-", "tail", "--socket", router.socket)
+    assert done.status == 0 and done.err == b"", done
+
+
+def test_status_without_standard_descriptors(router):
+    assert walbus_without("<&- 2>&-", "status", "--socket", router.socket).text.startswith("state")
+    done = walbus_without(">&-", "status", "--socket", router.socket)
+    assert done.status == 1 and "Bad file descriptor" in done.error, done
+
+
+@pytest.mark.parametrize("command", ["setup", "teardown"])
+def test_setup_and_teardown_without_standard_descriptors(server, command):
+    try:
+        if command == "teardown":
+            server.create_bus()
+        done = walbus_without("<&- 2>&-", command, "--dsn", server.dsn())
+        assert done.status == 0 and b'slot "walbus"' in done.out, done
+        done = walbus_without("<&- >&-", command, "--dsn", server.dsn())
+        assert done.status == 1 and "Bad file descriptor" in done.error, done
+        assert (server.slot() is None) == (command == "teardown")
+    finally:
+        server.drop_bus()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["tail", "--help"], ["--version"]], ids=" ".join)
+def test_help_without_stdout(arguments):
+    done = walbus_without(">&-", *arguments)
+    assert done.status == 1 and "Bad file descriptor" in done.error, done
+
+
+def test_dev_without_standard_descriptors(tmp_path):
+    """Its children would get the keeper's pipes as theirs. COMMAND finds them as it would without dev."""
+    script = '"$0" publish a 1 > "$1/id" && if echo 1; then exit 1; fi; if read a; then exit 2; fi; exit 7'
+    done = walbus_without("<&- >&- 2>&-", "dev", *bindir_arguments(), "--", "sh", "-c", script, places.walbus(),
+                          str(tmp_path), seconds=90)
+    assert done.status == 7, done
+    assert uuid.UUID((tmp_path / "id").read_text().strip()).version == 7
+    done = walbus_without(">&-", "dev", *bindir_arguments(), seconds=90)
+    assert done.status == 1 and done.error == "walbus dev: Cannot write to standard output: Bad file descriptor.\n", done
+
+
+# ---- what never goes to a terminal
 
 def run_on_a_terminal(*arguments):
     master, slave = os.openpty()
