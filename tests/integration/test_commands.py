@@ -771,13 +771,40 @@ def test_two_devs_at_once():
 
 # ---- what must hold
 
-def test_a_full_disk_is_a_failure(server):
-    """More than stdio's buffer: the write that failed is long gone when the end comes."""
-    lines = b"1\n" * 3000
+# A caller that only sees a failure publishes again.
+
+@pytest.mark.parametrize("kind,n", [([], 1), ([], 3000), ([], 40000), (["--raw"], 1), (["--raw"], 3000)],
+                         ids=["at the end", "beyond stdio's buffer", "beyond memory", "raw", "raw beyond stdio's buffer"])
+def test_publish_lines_to_a_full_disk(server, kind, n):
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([places.walbus(), "publish", "--dsn", server.dsn(), "--lines", "a"], input=lines,
-                              stdout=full, stderr=subprocess.PIPE, env=places.child_environment(), timeout=60, check=False)
-    assert done.returncode == 1 and b"standard output" in done.stderr, done
+        done = subprocess.run([places.walbus(), "publish", "--dsn", server.dsn(), "--lines", *kind, "a"], input=b"1\n" * n,
+                              stdout=full, stderr=subprocess.PIPE, env=places.child_environment(), timeout=100, check=False)
+    assert done.returncode == 1, done
+    assert done.stderr == b"walbus publish: Published, but cannot write to standard output: No space left on device.\n"
+
+
+@pytest.mark.parametrize("command,clause", [
+    (["publish", "a", "1"], "Published, but cannot"), (["publish", "--non-transactional", "a", "1"], "Published, but cannot"),
+    (["publish", "--raw", "a", "1"], "Published, but cannot"), (["setup"], "Publication and slot are there, but cannot"),
+    (["teardown"], "Publication and slot are gone, but cannot"), (["--version"], "Cannot"), (["publish", "--help"], "Cannot"),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_what_was_done_is_said_though_stdout_fails(server, command, clause):
+    """On a full disk, and into a pipe that nobody reads: SIGPIPE would end it without a word."""
+    reader, pipe = os.pipe()
+    os.close(reader)
+    try:
+        with open("/dev/full", "wb") as full, os.fdopen(pipe, "wb") as pipe:
+            for target, why in ((full, b"No space left on device"), (pipe, b"Broken pipe")):
+                done = subprocess.run([places.walbus(), *command, "--dsn", server.dsn()], env=places.child_environment(),
+                                      stdin=subprocess.DEVNULL, stdout=target, stderr=subprocess.PIPE, timeout=60, check=False)
+                if clause == "Cannot" and target is pipe:
+                    assert done.returncode == -signal.SIGPIPE, done  # nothing was done, so as any program
+                    continue
+                assert done.returncode == 1, done
+                name = b"walbus" if command[0] == "--version" else b"walbus " + command[0].encode()
+                assert done.stderr == b"%s: %s write to standard output: %s.\n" % (name, clause.encode(), why)
+    finally:
+        server.drop_bus()
 
 
 # ---- standard descriptors that are closed: what opens next must not get their numbers
@@ -810,7 +837,7 @@ def test_publish_without_stdout(router, server, redirections):
                               stdin=b"".join(b"%d\n" % n for n in range(20000)))
         assert done.status == 1, done
         if "2>" not in redirections:
-            assert "annot write to standard output: " in done.error, done
+            assert done.error == "walbus publish: Published, but cannot write to standard output: Bad file descriptor.\n"
         assert "invalid frontend message" not in server.log()
         assert tail.wait_exit(60).out == b"".join(b"%d" % n for n in range(20000))
 
