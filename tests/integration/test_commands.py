@@ -17,11 +17,12 @@ import threading
 import time
 import uuid
 
+import psycopg2
 import pytest
 from harness import cbor, places
 from harness.command import Result, Running, walbus
 from harness.router import Router
-from harness.server import Server, one, parse_lsn
+from harness.server import Connection, Server, one, parse_lsn
 from harness.subscriber import ACK, HEADER, HELLO, MESSAGE, SUBSCRIBE, SUBSCRIBED, WELCOME, Accepted, Closed
 from harness.subscriber import POSITION as POSITION_BYTES
 from harness.waiting import Deadline, wait_for
@@ -1070,6 +1071,84 @@ def test_dev_ended_before_its_command(tmp_path, sig):
         assert dev.stop(sig).status == 128 + sig
     shutil.rmtree(slow)
     assert not began.exists()
+
+
+def test_dev_ended_while_initdb_has_children():
+    """initdb runs postgres through a shell; whoever lives on makes files where they are being removed."""
+    fake, parent = pathlib.Path(places.new_folder("walbus-bin-")), places.new_folder("wb-")
+    fake.chmod(0o755)
+    os.chmod(parent, 0o777)
+    (fake / "initdb").write_text(
+        '#!/bin/sh\n'
+        'setsid sh -c \'while :; do i=$((i + 1)); true > "$0/s$i"; sleep 0.002; done\' "$2" &\n'
+        'while :; do i=$((i + 1)); true > "$2/f$i"; sleep 0.002; done &\nwait\n')
+    (fake / "postgres").write_text("#!/bin/sh\n")
+    for name in ("initdb", "postgres"):
+        (fake / name).chmod(0o755)
+    try:
+        with Running("dev", "--pg-bindir", str(fake), env={"TMPDIR": parent}) as dev:
+            def busy():
+                folders = os.listdir(parent)
+                files = os.listdir(os.path.join(parent, folders[0], "data")) if folders else []
+                return "f20" in files and "s20" in files
+            wait_for(busy, 20, "initdb's children make files")
+            assert dev.stop().status == 0
+            assert dev.err == b""
+            assert os.listdir(parent) == [] and processes_of(parent) == []
+    finally:
+        for pid in processes_of(parent):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(fake)
+        subprocess.run(["rm", "-rf", "--", parent], check=True)
+
+
+def test_dev_leaves_no_backend_of_a_killed_server():
+    """A busy backend does not see that its postmaster has gone."""
+    with Running("dev", *bindir_arguments()) as dev:
+        dsn, path = read_dev(dev)
+        busy = psycopg2.connect(dsn)
+        pid = busy.get_backend_pid()
+
+        def work():
+            with pytest.raises(psycopg2.OperationalError), busy.cursor() as cursor:
+                cursor.execute("SELECT count(*) FROM pg_class AS a, pg_class AS b, pg_class AS c, pg_class AS d")
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            with Connection(psycopg2.connect(dsn)) as conn:
+                conn.raw.autocommit = True
+                wait_for(lambda: conn.rows("SELECT 1 FROM pg_stat_activity WHERE pid = %s AND state = 'active'", pid), 20,
+                         "a backend is busy")
+            with open(f"{os.path.dirname(path)}/data/postmaster.pid", encoding="utf-8") as file:
+                os.kill(int(file.readline()), signal.SIGKILL)
+            result = dev.wait_exit(40)
+            assert result.status == 1 and b"The server ended." in result.err, result
+            assert not os.path.exists(f"/proc/{pid}")
+        finally:
+            if os.path.exists(f"/proc/{pid}"):
+                os.kill(pid, signal.SIGKILL)
+            thread.join(20)
+            busy.close()
+    assert_gone(os.path.dirname(path))
+
+
+def test_dev_says_what_it_cannot_remove():
+    with Running("dev", *bindir_arguments()) as dev:
+        _, path = read_dev(dev)
+        folder = os.path.dirname(path)
+        try:
+            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            for _ in range(20):  # longer than any path may be
+                os.mkdir(250 * "d", dir_fd=at)
+                deeper = os.open(250 * "d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
+                os.close(at)
+                at = deeper
+            os.close(at)
+            result = dev.stop(seconds=30)
+            assert result.status == 1, result
+            assert result.err.decode() == f"walbus dev: Cannot remove {folder}: File name too long.\n"
+        finally:
+            subprocess.run(["rm", "-rf", "--", folder], check=True)
 
 
 def test_dev_help_is_as_the_others():
