@@ -1073,6 +1073,31 @@ def test_dev_ended_before_its_command(tmp_path, sig):
     assert not began.exists()
 
 
+def signal_pends(pid, sig):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return int(re.search(r"^ShdPnd:\s*(\w+)$", file.read(), re.M).group(1), 16) >> (sig - 1) & 1
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda s: s.name)
+def test_dev_is_told_twice(sig):
+    """A second Ctrl-C while it winds up changes nothing."""
+    with Running("dev", *bindir_arguments()) as dev:
+        _, path = read_dev(dev)
+        folder = os.path.dirname(path)
+        routers = [pid for pid in processes_of(folder) if os.readlink(f"/proc/{pid}/exe").endswith("walbusd")]
+        os.kill(routers[0], signal.SIGSTOP)  # so that winding up takes long enough
+        try:
+            dev.process.send_signal(signal.SIGINT)
+            wait_for(lambda: not signal_pends(dev.process.pid, signal.SIGINT), 20, "the first one is taken")
+            dev.process.send_signal(sig)
+            assert dev.process.poll() is None
+        finally:
+            os.kill(routers[0], signal.SIGCONT)
+        result = dev.wait_exit(30)
+        assert result.status == 0 and result.err == b"", result
+    assert_gone(folder)
+
+
 def test_dev_ended_while_initdb_has_children():
     """initdb runs postgres through a shell; whoever lives on makes files where they are being removed."""
     fake, parent = pathlib.Path(places.new_folder("walbus-bin-")), places.new_folder("wb-")
@@ -1149,6 +1174,39 @@ def test_dev_says_what_it_cannot_remove():
             assert result.err.decode() == f"walbus dev: Cannot remove {folder}: File name too long.\n"
         finally:
             subprocess.run(["rm", "-rf", "--", folder], check=True)
+
+
+STUBBORN = """trap '' TERM; echo "$WALBUS_SOCKET"; exec sleep 200"""
+
+
+def test_dev_when_the_router_dies_and_its_command_goes_on():
+    """It is asked, and after 10 s it is not asked any more."""
+    with Running("dev", *bindir_arguments(), "--", "sh", "-c", STUBBORN) as dev:
+        folder = os.path.dirname(dev.wait_lines(1, seconds=60)[0].decode())
+        routers = [pid for pid in processes_of(folder) if os.readlink(f"/proc/{pid}/exe").endswith("walbusd")]
+        os.kill(routers[0], signal.SIGKILL)
+        assert_gone(folder)
+        began = time.monotonic()
+        assert dev.process.poll() is None
+        result = dev.wait_exit(30)
+        assert 7 < time.monotonic() - began < 25
+        assert result.status == 1 and b"walbusd ended." in result.err, result
+
+
+def test_dev_whose_parent_and_command_differ(tmp_path):
+    """The end of the parent removes everything, whatever COMMAND makes of SIGTERM."""
+    out = tmp_path / "out"
+    shell = subprocess.Popen(["sh", "-c", '"$0" dev --pg-bindir "$1" -- sh -c "$2" > "$3"; true', places.walbus(),
+                              places.pg_bindir(), f"echo $$; {STUBBORN}", str(out)],
+                             env=places.child_environment(), stdin=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: out.exists() and out.read_text().endswith("walbus.sock\n"), 60, "its command runs")
+        command, path = out.read_text().split()
+    finally:
+        shell.kill()
+        shell.wait(10)
+    assert_gone(os.path.dirname(path), 30)
+    assert not os.path.exists(f"/proc/{command}")
 
 
 def test_dev_help_is_as_the_others():
