@@ -2,10 +2,12 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/fd.h"
 #include "base/text.h"
 #include "settings/settings_file.h"
 
@@ -425,6 +427,12 @@ static int parse_and_run(struct parse *p)
     return p->command->run(p->cli, p->state, p->n_operands, p->argv);
 }
 
+void cli_begin_change(struct cli *cli, const char *done)
+{
+    cli->done = done;
+    (void)signal(SIGPIPE, SIG_IGN);
+}
+
 int cli_flush(void)
 {
     /* A write that failed before this flush has dropped what it had, and left only its mark. */
@@ -442,6 +450,9 @@ int cli_main(const struct cli_command *const *commands, int argc, char **argv)
 
     if (argc < 1)
         return CLI_USAGE;
+    int opened = fd_open_standard();
+    if (opened < 0)
+        return cli_fail(NULL, "Cannot open /dev/null: %s.", strerror(-opened));
     if (settings_init(&cli.settings) < 0)
         return cli_fail(NULL, "Not enough memory.");
     struct parse p = {.cli = &cli, .commands = commands, .argc = argc, .argv = argv, .at = 1};
@@ -450,6 +461,8 @@ int cli_main(const struct cli_command *const *commands, int argc, char **argv)
     settings_deinit(&cli.settings);
     int why = cli_flush();
     if (why != 0 && status == CLI_OK)
-        status = cli_fail(command_name(&p), "Cannot write to standard output: %s.", strerror(why));
+        status = cli_fail(command_name(&p), "%s%s write to standard output: %s.",
+                          cli.done ? cli.done : "", cli.done ? ", but cannot" : "Cannot",
+                          strerror(why));
     return status;
 }

@@ -25,6 +25,7 @@ enum cli_exit {
 struct cli {
     struct settings settings; /* options over environment over --config's file over defaults */
     bool json;                /* --json, where the command lists something */
+    const char *done;         /* cli_begin_change(); NULL for a command that only looks */
 };
 
 /** One option of a subcommand; the common ones (dsn, slot, publication, socket, config, help) are
@@ -59,9 +60,17 @@ extern const struct cli_command cli_command_setup, cli_command_teardown, cli_com
  * The whole program: finds the command in the NULL-terminated list, reads options (common ones
  * before or after the command's name, mixed with operands; "--" ends them; "-" and a minus before a
  * digit are operands), settings, and runs it. --help and --version print to stdout and win over
- * running. Returns the exit status; a stdout that could not be written is CLI_FAILED.
+ * running. Returns the exit status; a stdout that could not be written is CLI_FAILED, whatever was
+ * done before.
  */
 int cli_main(const struct cli_command *const *commands, int argc, char **argv);
+
+/**
+ * From here on the command changes what outlives it. Who reads stdout can end it no more, half-way
+ * least of all: SIGPIPE is ignored. A stdout that could not be written after CLI_OK is told behind
+ * `done`, as "Published": whoever only saw a failure would do it all again.
+ */
+void cli_begin_change(struct cli *cli, const char *done);
 
 /** Writes what stdio still has for stdout. 0, or the errno of this or an earlier write that failed
  *  (EIO when that is no longer known). */

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli.h"
@@ -28,6 +29,8 @@
 #define DEBIAN_VERSIONS "/usr/lib/postgresql"
 /* The longest folder for temporary files below which both sockets still have their 107 bytes. */
 #define TMPDIR_MAX 48
+/* How long COMMAND may take to end when it must, as others give it: systemd 90 s, Docker 10 s. */
+#define COMMAND_STOP_MS 10000
 
 struct dev {
     const char *pg_bindir;
@@ -219,8 +222,30 @@ static int exit_status(int status)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* Waits for the keeper's word, then for the end: of COMMAND, by a signal, or of the keeper. */
-static int serve(const struct dev_plan *plan, int ready_fd, int signal_fd, int argc, char **argv)
+/* Ends COMMAND, whose bus or whose user is gone: it may ignore SIGTERM, but not for ever. */
+static void end_command(pid_t pid, int signal_fd)
+{
+    uint64_t end = clock_monotonic_ns() + COMMAND_STOP_MS * UINT64_C(1000000);
+    int left;
+
+    (void)kill(pid, SIGTERM);
+    while ((left = clock_ms_until(end)) > 0) {
+        struct pollfd fd = {.fd = signal_fd, .events = POLLIN};
+        struct signalfd_siginfo si;
+
+        if (waitpid(pid, NULL, WNOHANG) != 0)
+            return;
+        if (poll(&fd, 1, left) > 0)
+            (void)!read(signal_fd, &si, sizeof si); /* SIGCHLD; what else comes hastens nothing */
+    }
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+}
+
+/* Waits for the keeper's word, then for the end: of COMMAND, by a signal, or of the keeper. `parent`
+ * is whose end ends this. */
+static int serve(const struct dev_plan *plan, pid_t parent, int ready_fd, int signal_fd, int argc,
+                 char **argv)
 {
     pid_t command = 0;
     bool stopping = false;
@@ -236,10 +261,8 @@ static int serve(const struct dev_plan *plan, int ready_fd, int signal_fd, int a
             char c;
             if (read(ready_fd, &c, 1) != 1) {
                 /* The keeper is gone, and has said why. */
-                if (command > 0) {
-                    kill(command, SIGTERM);
-                    (void)waitpid(command, NULL, 0);
-                }
+                if (command > 0)
+                    end_command(command, signal_fd);
                 return CLI_FAILED;
             }
             if (argc == 0) {
@@ -262,6 +285,10 @@ static int serve(const struct dev_plan *plan, int ready_fd, int signal_fd, int a
         /* With a COMMAND that never began the signal is what ended it, in a shell's words. */
         if (command == 0)
             return argc == 0 ? CLI_OK : 128 + (int)si.ssi_signo;
+        if (si.ssi_signo == SIGTERM && getppid() != parent) {
+            end_command(command, signal_fd);
+            return 128 + SIGTERM;
+        }
         /* The terminal gives SIGINT to the whole group; the others, and a second one, are handed
          * on. */
         if (si.ssi_signo != SIGINT || si.ssi_code != SI_KERNEL || stopping)
@@ -274,7 +301,7 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
 {
     struct dev_plan plan;
     int hold[2], ready[2];
-    sigset_t signals, before;
+    sigset_t signals;
     pid_t parent = getppid();
 
     if (cli_given(cli, "dsn") || cli_given(cli, "socket"))
@@ -285,7 +312,7 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
-    sigprocmask(SIG_BLOCK, &signals, &before);
+    sigprocmask(SIG_BLOCK, &signals, NULL);
     int status = make_plan(cli, state, &plan);
     if (status != CLI_OK)
         return status;
@@ -307,7 +334,7 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
     (void)fd_close(hold[0]);
     (void)fd_close(ready[1]);
     if (getppid() == parent)
-        status = serve(&plan, ready[0], signal_fd, argc, argv);
+        status = serve(&plan, parent, ready[0], signal_fd, argc, argv);
     else if (argc > 0) /* the parent's end came before we asked to be told of it */
         status = 128 + SIGTERM;
     (void)fd_close(hold[1]);
@@ -316,7 +343,8 @@ static int dev_run(struct cli *cli, void *state, int argc, char **argv)
         ;
     (void)fd_close(ready[0]);
     (void)fd_close(signal_fd);
-    sigprocmask(SIG_SETMASK, &before, NULL);
+    /* The signals stay blocked: a second Ctrl-C that came while the keeper wound up must not turn the
+     * status into its own. */
     if (status == CLI_OK && exit_status(keeper_status) != 0 && argc == 0)
         status = CLI_FAILED;
     return status;

@@ -51,6 +51,12 @@
 
 #define LOG_TAIL 2000
 
+/* Descriptors for the removal: the server's folder is not nested deeper, and nftw copes with less. */
+#define REMOVE_DESCRIPTORS 16
+/* How long those take whom SIGKILL has ended already: what is still in the kernel then waits for a
+ * disk. */
+#define ORPHANS_MS 10000
+
 enum await {
     AWAIT_ENDED, /* the child has ended */
     AWAIT_TIMEOUT,
@@ -86,9 +92,25 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
     return 0;
 }
 
-void dev_remove_folder(const char *path)
+static int remove_or_say_why(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
-    (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+    (void)st;
+    (void)kind;
+    (void)ftw;
+    return remove(path) < 0 && errno != ENOENT ? errno : 0;
+}
+
+/* The folder and all below it; of what cannot be removed as much as can. 0, or the first reason. */
+static int remove_folder(const char *path)
+{
+    const int how = FTW_DEPTH | FTW_PHYS | FTW_MOUNT;
+    struct stat st;
+
+    (void)nftw(path, remove_entry, REMOVE_DESCRIPTORS, how);
+    if (lstat(path, &st) < 0 && errno == ENOENT)
+        return 0;
+    int r = nftw(path, remove_or_say_why, REMOVE_DESCRIPTORS, how);
+    return r < 0 ? -errno : -r;
 }
 
 /* Forks and runs a program with its outputs at the end of `log`. The server's programs run
@@ -317,6 +339,42 @@ static bool start_router(struct keeper *k)
     return true;
 }
 
+/* Sends SIGKILL to all children. Where the kernel does not list them, none: they end by themselves,
+ * without the server or initdb that they belong to. */
+static void kill_children(const struct keeper *k)
+{
+    char path[64];
+    long pid;
+
+    (void)snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)k->self);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return;
+    while (fscanf(f, "%ld", &pid) == 1)
+        (void)kill((pid_t)pid, SIGKILL); /* not reaped yet, so nobody else's number */
+    (void)fclose(f);
+}
+
+/*
+ * Ends what is left of programs that were killed, and waits for it: initdb runs postgres through a
+ * shell, and the server's backends outlive it while they are busy. Whoever lives on would make files
+ * while the folder is removed. The keeper is their subreaper, so all of them become its children,
+ * those in sessions of their own included.
+ */
+static void end_orphans(struct keeper *k)
+{
+    uint64_t end = clock_monotonic_ns() + ORPHANS_MS * UINT64_C(1000000);
+
+    while (clock_ms_until(end) > 0) {
+        kill_children(k);
+        pid_t pid = waitpid(-1, NULL, WNOHANG);
+        if (pid < 0)
+            return;
+        if (pid == 0) /* none has ended yet */
+            (void)await(k, 0, LOOK_MS, false);
+    }
+}
+
 static void stop(struct keeper *k, pid_t *pid, int sig, int ms, int last_sig)
 {
     if (*pid <= 0)
@@ -411,6 +469,7 @@ _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int read
     sigprocmask(SIG_SETMASK, &signals, NULL);
     signal(SIGPIPE, SIG_IGN);
     k.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     clear_environment();
     int made = make_folder(plan);
     if (made < 0) {
@@ -426,11 +485,17 @@ _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int read
     ok = ok || !k.holding;
     stop(&k, &k.router, SIGTERM, ROUTER_STOP_MS, SIGKILL);
     stop(&k, &k.server, SIGINT, SERVER_STOP_MS, SIGQUIT);
+    end_orphans(&k);
     if (made == -EEXIST)
         _exit(CLI_FAILED); /* somebody else's */
+    int removed = 0;
     if (plan->keep && made == 0)
         fprintf(stderr, "walbus dev: kept %s\n", plan->folder);
     else
-        dev_remove_folder(plan->folder);
+        removed = remove_folder(plan->folder);
+    if (removed < 0) {
+        (void)cli_fail("dev", "Cannot remove %s: %s.", plan->folder, strerror(-removed));
+        ok = false;
+    }
     _exit(ok ? CLI_OK : CLI_FAILED);
 }

@@ -47,7 +47,4 @@ _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int read
  * that forked it: when that is gone already, the child exits at once. */
 void dev_child_prepare(pid_t parent, int sig);
 
-/** Removes a folder and all below it; what cannot be removed is left. */
-void dev_remove_folder(const char *path);
-
 #endif

@@ -2,6 +2,7 @@
 #include "output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -14,10 +15,13 @@
 
 int output_init(struct output *ret, int fd)
 {
+    int flags = fcntl(fd, F_GETFL);
     struct stat st;
 
-    if (fstat(fd, &st) < 0)
+    if (flags < 0 || fstat(fd, &st) < 0)
         return -errno;
+    if ((flags & O_ACCMODE) == O_RDONLY) /* as fd_open_standard() leaves a closed one */
+        return -EBADF;
     *ret = (struct output){
         .fd = fd,
         .is_file = S_ISREG(st.st_mode),

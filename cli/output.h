@@ -23,7 +23,7 @@ struct output {
     bool waits;     /* a write may have to wait for a reader: pipes, sockets, terminals */
 };
 
-/** 0, or -EBADF when the descriptor is closed. */
+/** 0, or -EBADF when the descriptor is closed or not open for writing. */
 int output_init(struct output *ret, int fd) MUST_CHECK;
 void output_deinit(struct output *o);
 

@@ -169,6 +169,7 @@ static int publish(struct cli *cli, struct publish *p, const char *data)
     if (status == CLI_OK)
         status = publish_connection_open(cli, p->source, flags, &c);
     if (status == CLI_OK) {
+        cli_begin_change(cli, PUBLISH_DONE);
         status = p->lines ? publish_lines(&c, &p->event, p->raw)
                           : publish_one(&c, p, data, buf_bytes(&content));
         publish_connection_close(&c);

@@ -8,6 +8,9 @@
 #include "cli.h"
 #include "walbus/walbus.h"
 
+/** What is true once nothing can be taken back. */
+#define PUBLISH_DONE "Published"
+
 struct publish_connection {
     struct pg_conn *conn;
     struct walbus_publisher *publisher;

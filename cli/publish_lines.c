@@ -49,24 +49,37 @@ static int spool_line(struct spool *s, const char *line)
     return 0;
 }
 
-/* Everything to stdout, whose own errors cli_main finds. 0 or a negative errno. */
+/* cli_main's flush would find it as well, but not why it failed. */
+static int print_block(const void *data, size_t size)
+{
+    if (size == 0 || fwrite(data, 1, size, stdout) == size)
+        return CLI_OK;
+    return cli_fail(NAME, PUBLISH_DONE ", but cannot write to standard output: %s.",
+                    strerror(errno));
+}
+
+static int unreadable(int error)
+{
+    return cli_fail(NAME, PUBLISH_DONE ", but the ids cannot be read back: %s.", strerror(error));
+}
+
+/* Everything to stdout. The exit status; CLI_OK leaves the last flush to cli_main. */
 static int spool_print(struct spool *s)
 {
-    if (s->file) {
-        char block[16 * 1024];
-        size_t n;
+    char block[16 * 1024];
+    int status = CLI_OK;
 
+    if (s->file) {
         if (fflush(s->file) != 0)
-            return -errno;
+            return unreadable(errno);
         rewind(s->file);
-        while ((n = fread(block, 1, sizeof block, s->file)) > 0)
-            (void)fwrite(block, 1, n, stdout);
-        if (ferror(s->file))
-            return -EIO;
+        while (status == CLI_OK && !feof(s->file)) {
+            size_t n = fread(block, 1, sizeof block, s->file);
+
+            status = ferror(s->file) ? unreadable(errno) : print_block(block, n);
+        }
     }
-    if (s->text.size > 0)
-        (void)fwrite(s->text.data, 1, s->text.size, stdout);
-    return 0;
+    return status == CLI_OK ? print_block(s->text.data, s->text.size) : status;
 }
 
 static void spool_deinit(struct spool *s)
@@ -226,13 +239,8 @@ int publish_lines(struct publish_connection *c, const struct walbus_event *commo
         status = read_lines(l);
     if (status == CLI_OK)
         status = run_statement(l, "COMMIT");
-    if (status == CLI_OK) {
-        int r = spool_print(&l->spool);
-
-        if (r < 0)
-            status =
-                cli_fail(NAME, "Published, but the ids cannot be read back: %s.", strerror(-r));
-    }
+    if (status == CLI_OK)
+        status = spool_print(&l->spool);
     spool_deinit(&l->spool);
     buf_deinit(&l->line);
     buf_deinit(&l->data);

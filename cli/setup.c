@@ -116,6 +116,7 @@ static int set_up(struct cli *cli, void *state, struct pg_conn *conn)
             return status;
     }
 
+    cli_begin_change(cli, "Publication and slot are there");
     /* The publication first: the server looks it up as of the WAL that it decodes, so one made
      * after the slot would be missing for everything in between. */
     if (!facts.publication_exists)

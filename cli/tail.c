@@ -397,6 +397,8 @@ static int tail_run(struct cli *cli, void *state, int argc, char **argv)
     t.print = (struct print){.format = o->format, .colour = wants_colour()};
 
     int rc = output_init(&t.output, STDOUT_FILENO);
+    if (rc == -EBADF) /* closed from the start, and that ends it silently, as it does later */
+        return CLI_OK;
     if (rc < 0)
         return cli_fail(COMMAND, "Standard output: %s.", strerror(-rc));
     warn_of_redirection(o, &t.output);

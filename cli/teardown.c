@@ -128,9 +128,10 @@ static int tear_down(struct cli *cli, void *state, struct pg_conn *conn)
     int status = cli_check(cli, NAME, conn, PRECONDITION_FOR_TEARDOWN, &facts);
     if (status != CLI_OK)
         return status;
+    if (facts.slot_active_pid != 0 && !t->force)
+        return refuse_in_use(cli, facts.slot_active_pid);
+    cli_begin_change(cli, "Publication and slot are gone");
     if (facts.slot_active_pid != 0) {
-        if (!t->force)
-            return refuse_in_use(cli, facts.slot_active_pid);
         /* Before anything is dropped: the role may not be allowed to. */
         status = terminate_holder(conn, cli->settings.slot);
         if (status != CLI_OK)

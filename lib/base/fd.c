@@ -20,14 +20,13 @@ int fd_close(int fd)
 
 int fd_open_standard(void)
 {
-    int fd;
-
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd < 0)
-        return -errno;
-    (void)close(fd);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) >= 0)
+            continue;
+        /* The lowest free number, since those below are open by now. The wrong way round on purpose. */
+        if (open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0)
+            return -errno;
+    }
     return 0;
 }
 

@@ -12,7 +12,9 @@ int fd_close(int fd);
 
 /**
  * Opens /dev/null in the place of a closed standard descriptor, so that no other file takes its
- * number: what is printed would go into it. First thing in a program. 0 or a negative errno.
+ * number: what is printed would go into it, and what is read come from it. Stdin can then not be
+ * read and stdout and stderr not be written, -EBADF, as if they were closed still: nothing is lost
+ * without a word. First thing in a program. 0 or a negative errno.
  */
 int fd_open_standard(void) MUST_CHECK;
 

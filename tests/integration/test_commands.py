@@ -17,11 +17,12 @@ import threading
 import time
 import uuid
 
+import psycopg2
 import pytest
 from harness import cbor, places
-from harness.command import Running, walbus
+from harness.command import Result, Running, walbus
 from harness.router import Router
-from harness.server import one, parse_lsn
+from harness.server import Connection, Server, one, parse_lsn
 from harness.subscriber import ACK, HEADER, HELLO, MESSAGE, SUBSCRIBE, SUBSCRIBED, WELCOME, Accepted, Closed
 from harness.subscriber import POSITION as POSITION_BYTES
 from harness.waiting import Deadline, wait_for
@@ -771,14 +772,154 @@ def test_two_devs_at_once():
 
 # ---- what must hold
 
-def test_a_full_disk_is_a_failure(server):
-    """More than stdio's buffer: the write that failed is long gone when the end comes."""
-    lines = b"1\n" * 3000
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run([places.walbus(), "publish", "--dsn", server.dsn(), "--lines", "a"], input=lines,
-                              stdout=full, stderr=subprocess.PIPE, env=places.child_environment(), timeout=60, check=False)
-    assert done.returncode == 1 and b"standard output" in done.stderr, done
+# A caller that only sees a failure publishes again.
 
+@pytest.mark.parametrize("kind,n", [([], 1), ([], 3000), ([], 40000), (["--raw"], 1), (["--raw"], 3000)],
+                         ids=["at the end", "beyond stdio's buffer", "beyond memory", "raw", "raw beyond stdio's buffer"])
+def test_publish_lines_to_a_full_disk(server, kind, n):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([places.walbus(), "publish", "--dsn", server.dsn(), "--lines", *kind, "a"], input=b"1\n" * n,
+                              stdout=full, stderr=subprocess.PIPE, env=places.child_environment(), timeout=100, check=False)
+    assert done.returncode == 1, done
+    assert done.stderr == b"walbus publish: Published, but cannot write to standard output: No space left on device.\n"
+
+
+@pytest.mark.parametrize("command,clause", [
+    (["publish", "a", "1"], "Published, but cannot"), (["publish", "--non-transactional", "a", "1"], "Published, but cannot"),
+    (["publish", "--raw", "a", "1"], "Published, but cannot"), (["setup"], "Publication and slot are there, but cannot"),
+    (["teardown"], "Publication and slot are gone, but cannot"), (["--version"], "Cannot"), (["publish", "--help"], "Cannot"),
+], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
+def test_what_was_done_is_said_though_stdout_fails(server, command, clause):
+    """On a full disk, and into a pipe that nobody reads: SIGPIPE would end it without a word."""
+    reader, pipe = os.pipe()
+    os.close(reader)
+    try:
+        with open("/dev/full", "wb") as full, os.fdopen(pipe, "wb") as pipe:
+            for target, why in ((full, b"No space left on device"), (pipe, b"Broken pipe")):
+                done = subprocess.run([places.walbus(), *command, "--dsn", server.dsn()], env=places.child_environment(),
+                                      stdin=subprocess.DEVNULL, stdout=target, stderr=subprocess.PIPE, timeout=60, check=False)
+                if clause == "Cannot" and target is pipe:
+                    assert done.returncode == -signal.SIGPIPE, done  # nothing was done, so as any program
+                    continue
+                assert done.returncode == 1, done
+                name = b"walbus" if command[0] == "--version" else b"walbus " + command[0].encode()
+                assert done.stderr == b"%s: %s write to standard output: %s.\n" % (name, clause.encode(), why)
+    finally:
+        server.drop_bus()
+
+
+# ---- standard descriptors that are closed: what opens next must not get their numbers
+
+def walbus_without(redirections, *arguments, stdin=b"", seconds=60):
+    """Runs it with a shell's redirections, as ">&-"."""
+    done = subprocess.run(["sh", "-c", f'exec "$@" {redirections}', "sh", places.walbus(), *arguments], input=stdin,
+                          env=places.child_environment(), cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          timeout=seconds, check=False)
+    result = Result(done.returncode, done.stdout, done.stderr)
+    places.assert_no_sanitizer_report(result.error, f"walbus {' '.join(arguments)} {redirections}")
+    return result
+
+
+def test_publish_without_stderr():
+    """The warning would go into the connection, and nothing be published."""
+    with Server(settings={"wal_level": "replica"}) as own:
+        own.start()
+        done = walbus_without("2>&-", "publish", "--dsn", own.dsn(), "a", "1")
+        assert done.status == 0, done
+        assert uuid.UUID(done.text.strip()).version == 7
+
+
+@pytest.mark.parametrize("redirections", [">&-", ">&- 2>&-"])
+def test_publish_without_stdout(router, server, redirections):
+    """More ids than stdio holds back would go into the connection."""
+    with Running("tail", "--socket", router.socket, "--output", "raw", "--count", "20000") as tail:
+        tail.wait_ready()
+        done = walbus_without(redirections, "publish", "--dsn", server.dsn(), "--lines", "--raw", "a",
+                              stdin=b"".join(b"%d\n" % n for n in range(20000)))
+        assert done.status == 1, done
+        if "2>" not in redirections:
+            assert done.error == "walbus publish: Published, but cannot write to standard output: Bad file descriptor.\n"
+        assert "invalid frontend message" not in server.log()
+        assert tail.wait_exit(60).out == b"".join(b"%d" % n for n in range(20000))
+
+
+@pytest.mark.parametrize("arguments", [["--lines", "a"], ["--lines", "--raw", "a"], ["a", "-"], ["--raw", "a", "-"]],
+                         ids=" ".join)
+def test_publish_without_stdin(server, arguments):
+    """Lines would be read from the connection."""
+    done = walbus_without("<&-", "publish", "--dsn", server.dsn(), *arguments)
+    assert done.status == 1 and done.out == b"", done
+    assert re.fullmatch(r"walbus publish: Cannot read (line 1 of )?stdin: Bad file descriptor\.\n", done.error), done
+
+
+def test_publish_that_does_not_need_stdin(server):
+    done = walbus_without("<&-", "publish", "--dsn", server.dsn(), "a", "1")
+    assert done.status == 0 and done.err == b"", done
+
+
+@pytest.mark.parametrize("redirections", ["2>&-", "<&- 2>&-"])
+def test_tail_without_stderr(router, conn, redirections):
+    """The word that it is ready would go into the connection to the router."""
+    tail = subprocess.Popen(["sh", "-c", f'exec "$@" {redirections}', "sh", places.walbus(), "tail", "--socket",
+                             router.socket, "--output", "raw", "--count", "1"], env=places.child_environment(),
+                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, preexec_fn=places.die_with_parent())
+    try:
+        def subscribed():
+            return any(s["state"] == "active" for s in router.status()["sessions"])
+        wait_for(lambda: subscribed() or tail.poll() is not None, 20, "it is subscribed")
+        conn.emit("a", b"content")
+        assert tail.communicate(timeout=20)[0] == b"content"
+        assert tail.returncode == 0
+    finally:
+        if tail.poll() is None:
+            tail.kill()
+            tail.wait()
+
+
+def test_tail_without_stdout(router):
+    """A closed standard output ends it silently."""
+    done = walbus_without(">&-", "tail", "--socket", router.socket)
+    assert done.status == 0 and done.err == b"", done
+
+
+def test_status_without_standard_descriptors(router):
+    assert walbus_without("<&- 2>&-", "status", "--socket", router.socket).text.startswith("state")
+    done = walbus_without(">&-", "status", "--socket", router.socket)
+    assert done.status == 1 and "Bad file descriptor" in done.error, done
+
+
+@pytest.mark.parametrize("command", ["setup", "teardown"])
+def test_setup_and_teardown_without_standard_descriptors(server, command):
+    try:
+        if command == "teardown":
+            server.create_bus()
+        done = walbus_without("<&- 2>&-", command, "--dsn", server.dsn())
+        assert done.status == 0 and b'slot "walbus"' in done.out, done
+        done = walbus_without("<&- >&-", command, "--dsn", server.dsn())
+        assert done.status == 1 and "Bad file descriptor" in done.error, done
+        assert (server.slot() is None) == (command == "teardown")
+    finally:
+        server.drop_bus()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["tail", "--help"], ["--version"]], ids=" ".join)
+def test_help_without_stdout(arguments):
+    done = walbus_without(">&-", *arguments)
+    assert done.status == 1 and "Bad file descriptor" in done.error, done
+
+
+def test_dev_without_standard_descriptors(tmp_path):
+    """Its children would get the keeper's pipes as theirs. COMMAND finds them as it would without dev."""
+    script = '"$0" publish a 1 > "$1/id" && if echo 1; then exit 1; fi; if read a; then exit 2; fi; exit 7'
+    done = walbus_without("<&- >&- 2>&-", "dev", *bindir_arguments(), "--", "sh", "-c", script, places.walbus(),
+                          str(tmp_path), seconds=90)
+    assert done.status == 7, done
+    assert uuid.UUID((tmp_path / "id").read_text().strip()).version == 7
+    done = walbus_without(">&-", "dev", *bindir_arguments(), seconds=90)
+    assert done.status == 1 and done.error == "walbus dev: Cannot write to standard output: Bad file descriptor.\n", done
+
+
+# ---- what never goes to a terminal
 
 def run_on_a_terminal(*arguments):
     master, slave = os.openpty()
@@ -930,6 +1071,142 @@ def test_dev_ended_before_its_command(tmp_path, sig):
         assert dev.stop(sig).status == 128 + sig
     shutil.rmtree(slow)
     assert not began.exists()
+
+
+def signal_pends(pid, sig):
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return int(re.search(r"^ShdPnd:\s*(\w+)$", file.read(), re.M).group(1), 16) >> (sig - 1) & 1
+
+
+@pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda s: s.name)
+def test_dev_is_told_twice(sig):
+    """A second Ctrl-C while it winds up changes nothing."""
+    with Running("dev", *bindir_arguments()) as dev:
+        _, path = read_dev(dev)
+        folder = os.path.dirname(path)
+        routers = [pid for pid in processes_of(folder) if os.readlink(f"/proc/{pid}/exe").endswith("walbusd")]
+        os.kill(routers[0], signal.SIGSTOP)  # so that winding up takes long enough
+        try:
+            dev.process.send_signal(signal.SIGINT)
+            wait_for(lambda: not signal_pends(dev.process.pid, signal.SIGINT), 20, "the first one is taken")
+            dev.process.send_signal(sig)
+            assert dev.process.poll() is None
+        finally:
+            os.kill(routers[0], signal.SIGCONT)
+        result = dev.wait_exit(30)
+        assert result.status == 0 and result.err == b"", result
+    assert_gone(folder)
+
+
+def test_dev_ended_while_initdb_has_children():
+    """initdb runs postgres through a shell; whoever lives on makes files where they are being removed."""
+    fake, parent = pathlib.Path(places.new_folder("walbus-bin-")), places.new_folder("wb-")
+    fake.chmod(0o755)
+    os.chmod(parent, 0o777)
+    (fake / "initdb").write_text(
+        '#!/bin/sh\n'
+        'setsid sh -c \'while :; do i=$((i + 1)); true > "$0/s$i"; sleep 0.002; done\' "$2" &\n'
+        'while :; do i=$((i + 1)); true > "$2/f$i"; sleep 0.002; done &\nwait\n')
+    (fake / "postgres").write_text("#!/bin/sh\n")
+    for name in ("initdb", "postgres"):
+        (fake / name).chmod(0o755)
+    try:
+        with Running("dev", "--pg-bindir", str(fake), env={"TMPDIR": parent}) as dev:
+            def busy():
+                folders = os.listdir(parent)
+                files = os.listdir(os.path.join(parent, folders[0], "data")) if folders else []
+                return "f20" in files and "s20" in files
+            wait_for(busy, 20, "initdb's children make files")
+            assert dev.stop().status == 0
+            assert dev.err == b""
+            assert os.listdir(parent) == [] and processes_of(parent) == []
+    finally:
+        for pid in processes_of(parent):
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(fake)
+        subprocess.run(["rm", "-rf", "--", parent], check=True)
+
+
+def test_dev_leaves_no_backend_of_a_killed_server():
+    """A busy backend does not see that its postmaster has gone."""
+    with Running("dev", *bindir_arguments()) as dev:
+        dsn, path = read_dev(dev)
+        busy = psycopg2.connect(dsn)
+        pid = busy.get_backend_pid()
+
+        def work():
+            with pytest.raises(psycopg2.OperationalError), busy.cursor() as cursor:
+                cursor.execute("SELECT count(*) FROM pg_class AS a, pg_class AS b, pg_class AS c, pg_class AS d")
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            with Connection(psycopg2.connect(dsn)) as conn:
+                conn.raw.autocommit = True
+                wait_for(lambda: conn.rows("SELECT 1 FROM pg_stat_activity WHERE pid = %s AND state = 'active'", pid), 20,
+                         "a backend is busy")
+            with open(f"{os.path.dirname(path)}/data/postmaster.pid", encoding="utf-8") as file:
+                os.kill(int(file.readline()), signal.SIGKILL)
+            result = dev.wait_exit(40)
+            assert result.status == 1 and b"The server ended." in result.err, result
+            assert not os.path.exists(f"/proc/{pid}")
+        finally:
+            if os.path.exists(f"/proc/{pid}"):
+                os.kill(pid, signal.SIGKILL)
+            thread.join(20)
+            busy.close()
+    assert_gone(os.path.dirname(path))
+
+
+def test_dev_says_what_it_cannot_remove():
+    with Running("dev", *bindir_arguments()) as dev:
+        _, path = read_dev(dev)
+        folder = os.path.dirname(path)
+        try:
+            at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            for _ in range(20):  # longer than any path may be
+                os.mkdir(250 * "d", dir_fd=at)
+                deeper = os.open(250 * "d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
+                os.close(at)
+                at = deeper
+            os.close(at)
+            result = dev.stop(seconds=30)
+            assert result.status == 1, result
+            assert result.err.decode() == f"walbus dev: Cannot remove {folder}: File name too long.\n"
+        finally:
+            subprocess.run(["rm", "-rf", "--", folder], check=True)
+
+
+STUBBORN = """trap '' TERM; echo "$WALBUS_SOCKET"; exec sleep 200"""
+
+
+def test_dev_when_the_router_dies_and_its_command_goes_on():
+    """It is asked, and after 10 s it is not asked any more."""
+    with Running("dev", *bindir_arguments(), "--", "sh", "-c", STUBBORN) as dev:
+        folder = os.path.dirname(dev.wait_lines(1, seconds=60)[0].decode())
+        routers = [pid for pid in processes_of(folder) if os.readlink(f"/proc/{pid}/exe").endswith("walbusd")]
+        os.kill(routers[0], signal.SIGKILL)
+        assert_gone(folder)
+        began = time.monotonic()
+        assert dev.process.poll() is None
+        result = dev.wait_exit(30)
+        assert 7 < time.monotonic() - began < 25
+        assert result.status == 1 and b"walbusd ended." in result.err, result
+
+
+def test_dev_whose_parent_and_command_differ(tmp_path):
+    """The end of the parent removes everything, whatever COMMAND makes of SIGTERM."""
+    out = tmp_path / "out"
+    shell = subprocess.Popen(["sh", "-c", '"$0" dev --pg-bindir "$1" -- sh -c "$2" > "$3"; true', places.walbus(),
+                              places.pg_bindir(), f"echo $$; {STUBBORN}", str(out)],
+                             env=places.child_environment(), stdin=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: out.exists() and out.read_text().endswith("walbus.sock\n"), 60, "its command runs")
+        command, path = out.read_text().split()
+    finally:
+        shell.kill()
+        shell.wait(10)
+    assert_gone(os.path.dirname(path), 30)
+    assert not os.path.exists(f"/proc/{command}")
 
 
 def test_dev_help_is_as_the_others():

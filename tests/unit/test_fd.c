@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "unit.h"
@@ -83,4 +84,48 @@ START_TEST(fd_connects)
 }
 END_TEST
 
-UNIT_MAIN("fd", fd_close_keeps_errno, fd_address_limits, fd_connects)
+/* In a child, whose standard descriptors nobody needs. Returns its exit status. */
+static int open_standard_without(unsigned closed)
+{
+    int next = dup(STDIN_FILENO); /* the number that one too many would get */
+
+    ck_assert_int_gt(next, STDERR_FILENO);
+    (void)fd_close(next);
+    pid_t pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        char c;
+
+        for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+            if (closed & 1u << fd)
+                (void)close(fd);
+        if (fd_open_standard() < 0)
+            _exit(1);
+        for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+            if (fcntl(fd, F_GETFD) < 0)
+                _exit(2);
+        if (fcntl(next, F_GETFD) >= 0)
+            _exit(3);
+        if ((closed & 1u) && (read(STDIN_FILENO, &c, 1) != -1 || errno != EBADF))
+            _exit(4);
+        for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+            if ((closed & 1u << fd) && (write(fd, "x", 1) != -1 || errno != EBADF))
+                _exit(5);
+        _exit(0);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+START_TEST(fd_opens_standard)
+{
+    for (unsigned closed = 0; closed < 8; closed++) {
+        int status = open_standard_without(closed);
+
+        ck_assert_msg(status == 0, "without %u: %d", closed, status);
+    }
+}
+END_TEST
+
+UNIT_MAIN("fd", fd_close_keeps_errno, fd_address_limits, fd_connects, fd_opens_standard)
