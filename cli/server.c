@@ -103,6 +103,21 @@ static int read_facts(const char *command, struct pg_conn *conn, const char *sql
     return status;
 }
 
+/* From here on the command may wait: for locks, and for other transactions. */
+static int be_patient(const char *command, struct pg_conn *conn)
+{
+    struct buf sql = BUF_INIT;
+    int status = CLI_OK;
+
+    sql_put_patience(&sql, PQserverVersion(conn), false);
+    PGresult *result = PQexec(conn, buf_str(&sql));
+    if (PQresultStatus(result) != PGRES_TUPLES_OK)
+        status = cli_server_error(command, "Cannot switch time-outs off", conn, result);
+    PQclear(result);
+    buf_deinit(&sql);
+    return status;
+}
+
 int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
               enum precondition_asker asker, struct server_facts *ret_facts)
 {
@@ -114,6 +129,7 @@ int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
     int status = report_all(command, findings, precondition_check_connection(conn, findings));
     if (status != CLI_OK)
         return status;
+    sql_put_patience(&sql, PQserverVersion(conn), true);
     if (precondition_query(conn, slot, publication, &sql) < 0)
         status = out_of_memory(command);
     else
@@ -123,6 +139,8 @@ int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
         return status;
     status = report_all(command, findings,
                         precondition_check(&facts, slot, publication, asker, findings));
+    if (status == CLI_OK)
+        status = be_patient(command, conn); /* no pooler is in front: the session is ours */
     if (status == CLI_OK)
         *ret_facts = facts;
     return status;

@@ -24,9 +24,9 @@ int cli_run_connected(struct cli *cli, const char *command, void *state, int arg
                       int (*work)(struct cli *cli, void *state, struct pg_conn *conn));
 
 /**
- * Reads the facts and evaluates the table for `asker`. CLI_OK when all is well; else says every
- * finding and its mend on stderr and returns CLI_FAILED (CLI_UNREACHABLE when the connection
- * broke).
+ * Reads the facts and evaluates the table for `asker`. CLI_OK when all is well, and no time-out of
+ * role or database cuts the session from then on; else says every finding and its mend on stderr
+ * and returns CLI_FAILED (CLI_UNREACHABLE when the connection broke).
  */
 int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
               enum precondition_asker asker, struct server_facts *ret_facts) MUST_CHECK;

@@ -98,6 +98,16 @@ struct wait {
     struct buf told; /* what was said last */
 };
 
+/* Between two looks it is idle. Without success they are still looks. */
+static void be_patient(PGconn *observer)
+{
+    struct buf sql = BUF_INIT;
+
+    sql_put_patience(&sql, PQserverVersion(observer), false);
+    PQclear(PQexec(observer, buf_str(&sql)));
+    buf_deinit(&sql);
+}
+
 static void tell(struct wait *w)
 {
     const struct connect_options options = {.dsn = w->cli->settings.dsn,
@@ -111,6 +121,8 @@ static void tell(struct wait *w)
                            "Creating the slot waits for open transactions; which ones cannot be "
                            "told, because a second connection fails: %s",
                            buf_str(&why));
+        if (w->observer)
+            be_patient(w->observer);
     }
     if (w->observer) {
         look(w->observer, PQbackendPID(w->conn), w->horizon, &now);

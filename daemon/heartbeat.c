@@ -12,9 +12,9 @@
 #define CONTENT_SIZE 24 /* instance, number */
 #define BYTEA_OID    17
 
-/* The heartbeat's own commit must not hang on a synchronous standby that is away, nor its session end. */
-#define SETTINGS_SQL                                                                               \
-    "SET synchronous_commit = local; SET idle_session_timeout = 0; SET statement_timeout = '10s'"
+/* The heartbeat's own commit must not hang on a synchronous standby that is away; the server shall give a query
+ * up a little before we do (HEARTBEAT_QUERY_MS), and nothing else shall end the session. */
+#define SETTINGS_SQL "SET synchronous_commit = local; SET statement_timeout = '10s'"
 #define EMIT_SQL                                                                                   \
     "SELECT pg_catalog.pg_logical_emit_message(true, '" SUBJECT_HEARTBEAT_PREFIX "', $1)"
 
@@ -169,8 +169,13 @@ static void on_opened(void *owner)
 {
     struct heartbeat *h = owner;
 
+    struct buf sql = BUF_INIT;
+
     h->busy = HEARTBEAT_SETTING;
-    send_query(h, PQsendQuery(h->link.conn, SETTINGS_SQL), "settings");
+    sql_put_patience(&sql, PQserverVersion(h->link.conn), false);
+    buf_append_str(&sql, SETTINGS_SQL);
+    send_query(h, PQsendQuery(h->link.conn, buf_str(&sql)), "settings");
+    buf_deinit(&sql);
 }
 
 static void on_failed(void *owner)

@@ -13,9 +13,10 @@
 static const char *const state_names[] = {
     [SOURCE_STOPPED] = "stopped",         [SOURCE_BACKING_OFF] = "backing-off",
     [SOURCE_CONNECTING] = "connecting",   [SOURCE_CHECKING] = "checking",
-    [SOURCE_IDENTIFYING] = "identifying", [SOURCE_HISTORY] = "history",
-    [SOURCE_STARTING] = "starting",       [SOURCE_CONFIRMING] = "confirming",
-    [SOURCE_STREAMING] = "streaming",     [SOURCE_GIVEN_UP] = "given-up",
+    [SOURCE_SETTING] = "setting",         [SOURCE_IDENTIFYING] = "identifying",
+    [SOURCE_HISTORY] = "history",         [SOURCE_STARTING] = "starting",
+    [SOURCE_CONFIRMING] = "confirming",   [SOURCE_STREAMING] = "streaming",
+    [SOURCE_GIVEN_UP] = "given-up",
 };
 
 const char *source_state_name(enum source_state state)
@@ -164,6 +165,7 @@ static void on_opened(void *owner)
         source_findings(s, findings, n);
         return;
     }
+    sql_put_patience(&sql, PQserverVersion(s->link.conn), true);
     if (precondition_query(s->link.conn, s->slot, s->publication, &sql) < 0)
         source_fail_with(s, "no memory", "source.query-failed",
                          "The preconditions could not be looked up.");
@@ -212,6 +214,16 @@ static bool source_judge(struct source *s, enum continuity_verdict verdict)
     return false;
 }
 
+/* No pooler is in front: what is set now stays in a session of our own. */
+static void source_settings(struct source *s)
+{
+    struct buf sql = BUF_INIT;
+
+    sql_put_patience(&sql, PQserverVersion(s->link.conn), false);
+    source_query(s, SOURCE_SETTING, buf_str(&sql));
+    buf_deinit(&sql);
+}
+
 static void take_facts(struct source *s, const PGresult *result)
 {
     struct precondition_finding findings[PRECONDITION_MAX];
@@ -230,7 +242,7 @@ static void take_facts(struct source *s, const PGresult *result)
         return;
     }
     if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
-        source_query(s, SOURCE_IDENTIFYING, "IDENTIFY_SYSTEM");
+        source_settings(s);
 }
 
 static void source_start_replication(struct source *s)
@@ -381,6 +393,8 @@ static void source_step(struct source *s)
         source_fail(s, "source.query-failed", "The server refused a step towards streaming.");
     } else if (s->state == SOURCE_CHECKING) {
         take_facts(s, result);
+    } else if (s->state == SOURCE_SETTING) {
+        source_query(s, SOURCE_IDENTIFYING, "IDENTIFY_SYSTEM");
     } else if (s->state == SOURCE_IDENTIFYING) {
         take_system(s, result);
     } else if (s->state == SOURCE_HISTORY) {

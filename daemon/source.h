@@ -5,7 +5,7 @@
 /*
  * The way in: keeps a stream from the slot running. At every connect all
  * preconditions are checked again on the replication connection itself, then
- * IDENTIFY_SYSTEM, TIMELINE_HISTORY and START_REPLICATION at 0/0: the server
+ * come the session's settings, IDENTIFY_SYSTEM, TIMELINE_HISTORY and START_REPLICATION at 0/0: the server
  * goes on where the slot stands, and what comes again is dropped by position.
  * Whether the answers continue what was read before is continuity.c's to say.
  *
@@ -40,6 +40,7 @@ enum source_state {
     SOURCE_BACKING_OFF, /* waits before the next attempt */
     SOURCE_CONNECTING,  /* waits for the connection */
     SOURCE_CHECKING,    /* waits for the facts of the preconditions */
+    SOURCE_SETTING,     /* waits for the session's settings */
     SOURCE_IDENTIFYING, /* waits for IDENTIFY_SYSTEM */
     SOURCE_HISTORY,     /* waits for TIMELINE_HISTORY */
     SOURCE_STARTING,    /* waits for START_REPLICATION's copy-both */

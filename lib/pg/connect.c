@@ -221,6 +221,30 @@ void sql_put_literal(struct buf *out, const char *text)
     put_quoted(out, '\'', text, backslashes);
 }
 
+void sql_put_patience(struct buf *out, int server_version, bool local)
+{
+    static const struct {
+        const char *name;
+        int since;
+    } timeouts[] = {
+        {"statement_timeout", 0},
+        {"lock_timeout", 0}, /* decoding looks into tables too */
+        {"idle_session_timeout", 140000},
+        {"transaction_timeout", 170000}, /* decoding a transaction is one */
+    };
+    const char *separator = "SELECT ";
+
+    for (size_t i = 0; i < ARRAY_SIZE(timeouts); i++) {
+        if (server_version < timeouts[i].since)
+            continue;
+        buf_append_str(out, separator);
+        buf_printf(out, "pg_catalog.set_config('%s', '0', %s)", timeouts[i].name,
+                   local ? "true" : "false");
+        separator = ", ";
+    }
+    buf_append_str(out, "; ");
+}
+
 void shell_put_word(struct buf *out, const char *word)
 {
     static const char harmless[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

@@ -96,6 +96,18 @@ void sql_put_identifier(struct buf *out, const char *name);
 /** 'text', inner quotes doubled; E'…' when it has a backslash, so that standard_conforming_strings
  * does not matter. */
 void sql_put_literal(struct buf *out, const char *text);
+/**
+ * A SELECT that takes every time-out from the session that could cut what waits by its nature: set for
+ * the role or the database with short statements in mind, or in the dsn's own options. With
+ * `local` it is for the transaction alone: as a first statement of a query with several, which are one
+ * transaction, it then leaves nothing behind in a session that turns out to be a pooler's.
+ *
+ * A statement, not the connection parameter `options`: that one may come from a service file, which
+ * nobody but libpq reads and which ours would replace; a pooler refuses it; and a server ends at a name
+ * that it does not know yet. idle_in_transaction_session_timeout is not among them: no transaction of
+ * ours is ever left idle.
+ */
+void sql_put_patience(struct buf *out, int server_version, bool local);
 /** A word of a shell command: as it is when it is harmless, else in single quotes. */
 void shell_put_word(struct buf *out, const char *word);
 

@@ -106,8 +106,9 @@ class Once:
         return False
 
 
-STEPS = {"checking": "SELECT ", "identifying": "IDENTIFY_SYSTEM", "history": "TIMELINE_HISTORY 2",
-         "starting": "START_REPLICATION "}
+STEPS = {"checking": "SELECT pg_catalog.set_config('statement_timeout', '0', true)",
+         "setting": "SELECT pg_catalog.set_config('statement_timeout', '0', false)", "identifying": "IDENTIFY_SYSTEM",
+         "history": "TIMELINE_HISTORY 2", "starting": "START_REPLICATION "}
 
 
 def test_each_step_has_a_time_limit(promoted):

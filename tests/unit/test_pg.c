@@ -130,6 +130,22 @@ START_TEST(connect_params_in_order)
 }
 END_TEST
 
+START_TEST(patience)
+{
+    struct buf sql = BUF_INIT;
+
+    sql_put_patience(&sql, 160003, true);
+    unit_assert_text(buf_bytes(&sql), "SELECT pg_catalog.set_config('statement_timeout', '0', true), "
+                                      "pg_catalog.set_config('lock_timeout', '0', true), "
+                                      "pg_catalog.set_config('idle_session_timeout', '0', true); ");
+    buf_clear(&sql);
+    sql_put_patience(&sql, 170000, false);
+    ck_assert_ptr_nonnull(strstr(
+        buf_str(&sql), ", pg_catalog.set_config('transaction_timeout', '0', false); "));
+    buf_deinit(&sql);
+}
+END_TEST
+
 START_TEST(connect_that_fails)
 {
     struct connect_options o = {.dsn = "host=/nonexistent user=x"};
@@ -552,6 +568,6 @@ START_TEST(explain_connect)
 END_TEST
 
 UNIT_MAIN("pg", quoting, messages_of_libpq, sqlstate_of_message, password_in_dsn,
-          connect_params_in_order, connect_that_fails, array_bytes, statement_of_one,
+          connect_params_in_order, patience, connect_that_fails, array_bytes, statement_of_one,
           statement_of_many, statement_too_large, reading_lsns, nothing_to_find, each_row,
           rows_by_version, physical_slot, everything_at_once, verdict_of_findings, explain_connect)
