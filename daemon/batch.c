@@ -180,6 +180,18 @@ int batch_add_commit(struct batch *b, const struct frame_commit *f)
     return 0;
 }
 
+int batch_add_gap(struct batch *b, const struct frame_gap *f)
+{
+    uint8_t *to = batch_room(b, FRAME_HEADER_SIZE + FRAME_GAP_FIXED + f->reason.size);
+
+    if (!to)
+        return -ENOMEM;
+    size_t size = frame_gap_encode(to, f);
+    batch_note(b, FRAME_GAP, size, f->to, (struct bytes){NULL, 0});
+    b->head_size += size;
+    return 0;
+}
+
 int batch_add_message(struct batch *b, const struct frame_message *f, void **owner)
 {
     bool keep = f->content.size > BATCH_COPY_MAX;

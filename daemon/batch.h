@@ -15,7 +15,8 @@
  * each one that starts inside a transaction carries that transaction's BEGIN
  * frame, for sessions of which nothing matched so far.
  *
- * A batch may hold no frames at all and only move the mark. Loop thread only.
+ * A batch may hold no frames at all and only move the mark, or one GAP frame for
+ * one session. Loop thread only.
  */
 
 #include <stdbool.h>
@@ -38,10 +39,10 @@
 struct batch_pool;
 
 struct batch_entry {
-    uint8_t type;         /* FRAME_BEGIN, FRAME_MESSAGE, FRAME_COMMIT */
+    uint8_t type;         /* FRAME_BEGIN, FRAME_MESSAGE, FRAME_COMMIT, FRAME_GAP */
     size_t offset, size;  /* of the whole frame */
     struct bytes prefix;  /* MESSAGE: inside the head */
-    struct position position; /* BEGIN: index 0 */
+    struct position position; /* BEGIN: index 0; GAP: its end */
 };
 
 struct batch {
@@ -114,6 +115,7 @@ void batch_seal(struct batch *b);
 /** Adding, by its builder only, before it is sealed. 0 or -ENOMEM (then nothing was added). */
 int batch_add_begin(struct batch *b, const struct frame_begin *f) MUST_CHECK;
 int batch_add_commit(struct batch *b, const struct frame_commit *f) MUST_CHECK;
+int batch_add_gap(struct batch *b, const struct frame_gap *f) MUST_CHECK;
 /** Takes `*owner` (memory of PQgetCopyData that holds f->content) over when it keeps the content
  *  uncopied, and then sets *owner to NULL. */
 int batch_add_message(struct batch *b, const struct frame_message *f, void **owner) MUST_CHECK;

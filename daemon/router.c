@@ -135,7 +135,7 @@ static void on_interrupted(void *owner)
     struct router *r = owner;
 
     for (struct session *s = r->sessions; s; s = s->next)
-        session_interrupt(s);
+        session_interrupt(s, &r->pool);
     r->n_inside = 0;
     router_flush(r);
 }
@@ -160,6 +160,9 @@ static void start_subscription(struct router *r, struct session *s, struct posit
              LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_U64("filters", c->n_filters),
              LOG_U64("exclusions", c->n_exclusions));
     session_subscribed(s, &subscribed);
+    if (position_compare(at, r->newest) < 0)
+        session_send_gap(s, &r->pool, builder_now(&r->source.stream.builder),
+                         "the router had passed this on, or begun behind it, when the subscription came; it keeps no journal");
     if (s->resume)
         inside_add(r, s);
 }
@@ -183,7 +186,7 @@ static void answer_subscribe(struct router *r, struct session *s, bool final)
         return;
     }
     if (c->start == CONTROL_START_OLDEST || c->start == CONTROL_START_TIME) {
-        session_error(s, CONTROL_ERROR_UNSUPPORTED, "this router keeps no journal: a subscription starts now or at its newest position", false);
+        session_error(s, CONTROL_ERROR_UNSUPPORTED, "this router keeps no journal: a subscription starts now or at a position", false);
         return;
     }
     if (r->source.state == SOURCE_GIVEN_UP) {
@@ -192,14 +195,6 @@ static void answer_subscribe(struct router *r, struct session *s, bool final)
     }
     if (r->source.state != SOURCE_STREAMING)
         return; /* on_started comes back to it */
-    if (c->start == CONTROL_START_POSITION && position_compare(c->position, r->newest) < 0) {
-        char given[POSITION_TEXT_SIZE], newest[POSITION_TEXT_SIZE], text[160];
-        snprintf(text, sizeof text,
-                 "position %s has passed; this router keeps no journal and can go on from %s only",
-                 position_format(c->position, given), position_format(r->newest, newest));
-        session_error(s, CONTROL_ERROR_UNSUPPORTED, text, false);
-        return;
-    }
     bool beyond = c->start == CONTROL_START_POSITION &&
                   (c->position.timeline > r->source.continuity.timeline || c->position.lsn > wal_known(r));
     if (beyond && !final) {

@@ -358,20 +358,45 @@ static bool is_in_transaction_of(struct position a, struct position b)
     return a.timeline == b.timeline && a.lsn == b.lsn;
 }
 
-/* Something newer comes, so the transaction inside which the session resumed will not be finished: it is told. */
-static bool is_given_up(struct session *s, const struct batch_entry *entry)
+void session_send_gap(struct session *s, struct batch_pool *pool, struct position to, const char *reason)
 {
-    if (!s->resume || is_in_transaction_of(s->told, entry->position))
-        return false;
-    session_interrupt(s);
-    return true;
+    if (s->state != SESSION_ACTIVE || position_compare(to, s->told) <= 0)
+        return;
+    struct frame_gap gap = {
+        .from = position_next(s->told),
+        .to = to,
+        .messages = UINT64_MAX,
+        .bytes = UINT64_MAX,
+        .reason = bytes_of_text(reason),
+    };
+    struct batch *batch = batch_new(pool);
+    int r = batch ? batch_add_gap(batch, &gap) : -ENOMEM;
+
+    if (r == 0) {
+        batch_seal(batch);
+        r = outbox_add(&s->outbox, batch, 0, batch_size(batch));
+        batch_settle(batch);
+    }
+    (void)batch_unref(batch);
+    if (!queued(s, r))
+        return;
+    s->told = to;
+    s->inside = false;
+    s->resume = false;
 }
 
-void session_interrupt(struct session *s)
+void session_interrupt(struct session *s, struct batch_pool *pool)
 {
     if (s->inside || s->resume)
-        session_error(s, CONTROL_ERROR_INTERRUPTED,
-                      "the server never finished the transaction that was being sent", true);
+        session_send_gap(s, pool, (struct position){s->told.timeline, s->told.lsn, POSITION_INDEX_END},
+                         "the server never finished this transaction");
+}
+
+/* Something newer than the rest of the transaction inside which the session resumed: that will not come any more. */
+static void notice_interruption(struct session *s, const struct batch *batch, const struct batch_entry *entry)
+{
+    if (s->resume && !is_in_transaction_of(s->told, entry->position))
+        session_interrupt(s, batch->pool);
 }
 
 bool session_send_message(struct session *s, struct batch *batch, const struct batch_entry *entry,
@@ -381,8 +406,7 @@ bool session_send_message(struct session *s, struct batch *batch, const struct b
 
     if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
         return false;
-    if (is_given_up(s, entry))
-        return false;
+    notice_interruption(s, batch, entry);
     if (entry->position.index != POSITION_INDEX_NONTRANSACTIONAL && !s->inside) {
         if (!send_begin(s, batch, begin))
             return false;
@@ -400,7 +424,8 @@ void session_send_commit(struct session *s, struct batch *batch, const struct ba
 {
     if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
         return;
-    if (is_given_up(s, entry) || (!s->inside && !(s->resume && send_begin(s, batch, begin))))
+    notice_interruption(s, batch, entry);
+    if (!s->inside && !(s->resume && send_begin(s, batch, begin)))
         return;
     if (s->state == SESSION_ACTIVE &&
         queued(s, outbox_add(&s->outbox, batch, entry->offset, entry->size))) {

@@ -140,9 +140,6 @@ void session_put_acked(struct session *s);
 /** The one place that changes the state. For session_frames.c. */
 void session_set(struct session *s, enum session_state state);
 
-/** A session that was told a BEGIN, or stands inside a transaction, whose rest will not come: it is let go. */
-void session_interrupt(struct session *s);
-
 /** Whether it has asked for more than it has read: then nothing more of it is read, unless it is subscribed, when
  *  its acknowledgements are. */
 bool session_is_choked(const struct session *s);
@@ -166,6 +163,13 @@ bool session_send_message(struct session *s, struct batch *batch, const struct b
 /** A COMMIT entry, for a session that is inside or resumes. */
 void session_send_commit(struct session *s, struct batch *batch, const struct batch_entry *entry,
                          const struct batch_entry *begin);
+
+/** GAP: what lies behind what it was told, up to `to`, may be missing; how many is not known. An open transaction is
+ *  swallowed: `to` is never inside one. */
+void session_send_gap(struct session *s, struct batch_pool *pool, struct position to, const char *reason);
+
+/** A session that was told a BEGIN, or stands inside a transaction, whose rest will not come: a GAP takes its place. */
+void session_interrupt(struct session *s, struct batch_pool *pool);
 
 /** PROGRESS, when nothing is queued, it is not inside a transaction, and `position` is news. */
 void session_send_progress(struct session *s, struct position position);

@@ -57,7 +57,25 @@ extern "C" {
     /* Any other error of the server. In a transaction block the transaction has now failed. */   \
     X(SERVER, 14, "the server reported an error")                                                 \
     /* A PGresult that did not come from a publishing statement, or not with that many events. */ \
-    X(BAD_RESULT, 15, "the result is not the one of a publishing statement")
+    X(BAD_RESULT, 15, "the result is not the one of a publishing statement")                      \
+    /* An unknown kind, an empty pattern, or more or longer filters than a subscription takes. */ \
+    X(BAD_FILTER, 16, "a filter is not valid")                                                    \
+    /* No path was given and none of the usual ones exists, or it is too long for an address. */  \
+    X(BAD_SOCKET, 17, "there is no path of the router's socket, or it is too long")               \
+    /* Connecting to the socket failed; errno says why. */                                        \
+    X(NO_ROUTER, 18, "no router answers at the socket")                                           \
+    /* The time that the caller gave is over. Nothing is lost. */                                 \
+    X(TIMEOUT, 19, "the time has passed")                                                         \
+    /* A signal handler of the caller ran while a call waited. Nothing is lost. */                \
+    X(INTERRUPTED, 20, "a signal interrupted the wait")                                           \
+    /* Not everything could be sent without waiting. */                                           \
+    X(AGAIN, 21, "some is left to send: wait for the descriptor")                                 \
+    /* The router answered with an error. */                                                      \
+    X(REFUSED, 22, "the router refused")                                                          \
+    /* The position belongs to the journal of another identity. */                                \
+    X(POSITION_LOST, 23, "the position belongs to another journal")                               \
+    /* What the other end sent is not allowed by the protocol, or of another version. */          \
+    X(PROTOCOL, 24, "the other end does not keep to the protocol")
 
 enum walbus_result {
 #define WALBUS_RESULT_ENUM_(name, number, text) WALBUS_##name = number,

@@ -16,6 +16,15 @@ int position_compare(struct position a, struct position b)
     return 0;
 }
 
+struct position position_next(struct position p)
+{
+    if (p.index < UINT32_MAX)
+        return (struct position){p.timeline, p.lsn, p.index + 1};
+    if (p.lsn < UINT64_MAX)
+        return (struct position){p.timeline, p.lsn + 1, 0};
+    return (struct position){p.timeline + 1, 0, 0};
+}
+
 void position_encode(struct position p, uint8_t out[POSITION_SIZE])
 {
     bytes_put_u32(out, p.timeline);

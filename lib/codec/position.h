@@ -48,6 +48,9 @@ static inline bool position_is_zero(struct position p)
     return p.timeline == 0 && p.lsn == 0 && p.index == 0;
 }
 
+/** The smallest position behind `p`. */
+struct position position_next(struct position p);
+
 void position_encode(struct position p, uint8_t out[POSITION_SIZE]);
 struct position position_decode(const uint8_t in[POSITION_SIZE]);
 

@@ -178,24 +178,49 @@ START_TEST(resumed_within_a_transaction)
 }
 END_TEST
 
+/** The next frame is a GAP of these bounds, of which nothing more is known. */
+static void assert_gap(struct position from, struct position to)
+{
+    struct bytes body = next(FRAME_GAP);
+    struct frame_gap gap;
+
+    ck_assert_int_eq(frame_gap_decode((struct frame_header){(uint32_t)body.size, FRAME_GAP, 0}, body.data, &gap), 0);
+    ck_assert_int_eq(position_compare(gap.from, from), 0);
+    ck_assert_int_eq(position_compare(gap.to, to), 0);
+    ck_assert_uint_eq(gap.messages, UINT64_MAX);
+    ck_assert_uint_eq(gap.bytes, UINT64_MAX);
+    ck_assert_uint_gt(gap.reason.size, 0);
+    ck_assert_int_eq(position_compare(session->told, to), 0);
+    ck_assert(!session->inside && !session->resume);
+}
+
 START_TEST(resumed_where_another_transaction_goes_on)
 {
     setup();
     subscribe_at((struct position){1, 0x100, 2});
     deliver(transaction(0x200, 1, 1, false), 0);
-    assert_fatal(CONTROL_ERROR_INTERRUPTED, NULL);
+    struct bytes body = next(FRAME_GAP); /* told is beyond it by now: the rest was delivered in the same turn */
+    ck_assert_uint_gt(body.size, FRAME_GAP_FIXED);
+    ck_assert_int_eq(position_compare(position_decode(body.data), (struct position){1, 0x100, 3}), 0);
+    ck_assert_int_eq(
+        position_compare(position_decode(body.data + POSITION_SIZE), (struct position){1, 0x100, POSITION_INDEX_END}), 0);
+    assert_begin(0x200, 0);
+    assert_message(0x200, 1);
+    assert_commit(0x200);
+    assert_silent();
     teardown();
     /* only a COMMIT of it matches */
     setup();
     subscribe_at((struct position){1, 0x100, 2});
     deliver(transaction(0x200, 1, 1, false), 1);
-    assert_fatal(CONTROL_ERROR_INTERRUPTED, NULL);
+    assert_gap((struct position){1, 0x100, 3}, (struct position){1, 0x100, POSITION_INDEX_END});
+    assert_silent();
     teardown();
     /* the same LSN of another timeline is another transaction */
     setup();
     subscribe_at((struct position){0, 0x100, 2});
-    deliver(transaction(0x100, 1, 1, false), 0);
-    assert_fatal(CONTROL_ERROR_INTERRUPTED, NULL);
+    deliver(transaction(0x100, 1, 1, false), 1);
+    assert_gap((struct position){0, 0x100, 3}, (struct position){0, 0x100, POSITION_INDEX_END});
     teardown();
     /* one that stands before it comes again: nothing of it, and it is waited on */
     setup();
@@ -207,6 +232,35 @@ START_TEST(resumed_where_another_transaction_goes_on)
     assert_begin(0x100, FRAME_FLAG_RESUMED);
     assert_message(0x100, 3);
     assert_commit(0x100);
+    teardown();
+}
+END_TEST
+
+START_TEST(a_gap_swallows_what_is_open)
+{
+    setup();
+    subscribe();
+    session_interrupt(session, &pool); /* nothing is open */
+    assert_silent();
+    deliver(transaction(0x100, 1, 2, true), 0);
+    assert_begin(0x100, 0);
+    assert_message(0x100, 1);
+    assert_message(0x100, 2);
+    ck_assert(session->inside);
+    session_interrupt(session, &pool);
+    session_flush(session);
+    assert_gap((struct position){1, 0x100, 3}, (struct position){1, 0x100, POSITION_INDEX_END});
+    session_interrupt(session, &pool);
+    session_send_gap(session, &pool, session->told, "nothing lies between");
+    session_send_gap(session, &pool, (struct position){1, 0x80, 0}, "it has passed");
+    assert_silent();
+    session_send_gap(session, &pool, (struct position){1, 0x180, 0}, "because");
+    session_flush(session);
+    assert_gap((struct position){1, 0x101, 0}, (struct position){1, 0x180, 0});
+    deliver(transaction(0x180, 1, 1, false), 0);
+    assert_begin(0x180, 0);
+    assert_message(0x180, 1);
+    assert_commit(0x180);
     teardown();
 }
 END_TEST
@@ -320,5 +374,5 @@ START_TEST(progress_only_when_idle)
 END_TEST
 
 UNIT_MAIN("session_delivery", begin_only_around_what_matches, told_never_falls,
-          resumed_within_a_transaction, resumed_where_another_transaction_goes_on, whole_batches,
+          resumed_within_a_transaction, resumed_where_another_transaction_goes_on, a_gap_swallows_what_is_open, whole_batches,
           nothing_before_it_is_active, progress_only_when_idle)

@@ -307,6 +307,11 @@ class Checks:
             assert self.begin is None, "PROGRESS inside a transaction"
             assert frame.position >= self.last, f"progress {frame.position} is behind {self.last}"
             self.last = frame.position
+        elif isinstance(frame, Gap):
+            assert frame.start > self.last, f"the gap {frame} is not behind {self.last}"
+            assert frame.end >= frame.start, frame
+            self.last = frame.end
+            self.begin = None  # what is open is swallowed
 
 
 def parse_filters(filters):

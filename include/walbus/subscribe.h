@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_SUBSCRIBE_H
+#define WALBUS_SUBSCRIBE_H
+
+/*
+ * Subscribing to messages.
+ *
+ * A subscription is one connection to the router: filters, and a place in the
+ * order of delivery. What arrives is a delivery: a message, the begin or the end
+ * of a transaction, progress, or a gap. The whole of a program that follows:
+ *
+ *     struct walbus_filter filter = {WALBUS_FILTER_PATTERN, "orders.>", 8};
+ *     struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
+ *     options.filters = &filter;
+ *     options.n_filters = 1;
+ *
+ *     struct walbus_subscription *sub;
+ *     const struct walbus_delivery *d;
+ *     enum walbus_result result = walbus_subscription_open(&options, &sub);
+ *     while (result == WALBUS_OK && (result = walbus_subscription_next(sub, -1, &d)) == WALBUS_OK) {
+ *         size_t size;
+ *         switch (walbus_delivery_kind(d)) {
+ *         case WALBUS_DELIVERY_MESSAGE:
+ *             handle(walbus_delivery_content(d, &size), size);
+ *             break;
+ *         case WALBUS_DELIVERY_GAP:
+ *             alarm(walbus_delivery_reason(d));      // messages may be missing
+ *             break;
+ *         default:                                   // READY, BEGIN, COMMIT, PROGRESS, later kinds
+ *             break;
+ *         }
+ *         (void)walbus_subscription_ack(sub, walbus_delivery_position(d), 0);
+ *     }
+ *
+ * In a loop of your own wait for a descriptor and a time instead; both change
+ * with every call, so ask for them before every wait:
+ *
+ *     for (;;) {
+ *         while ((result = walbus_subscription_process(sub, &d)) == WALBUS_OK && d)
+ *             handle(d);                             // borrowed: valid until the next call of process or next
+ *         if (result != WALBUS_OK)
+ *             break;                                 // walbus_subscription_error(sub) says why
+ *         struct pollfd fd = {walbus_subscription_fd(sub), walbus_subscription_events(sub), 0};
+ *         poll(&fd, 1, walbus_subscription_timeout(sub));
+ *     }
+ *
+ * When the router goes away, or closes the connection for a reason that passes,
+ * the subscription connects again by itself, after 50 ms to 2 s, and goes on behind the last
+ * delivery: nothing comes twice, and where something may be missing a GAP says
+ * so, never silence. This version of the router keeps no journal: what is published
+ * while a subscription is away from it is such a gap.
+ *
+ * Objects know nothing of each other: one process may have any number of
+ * subscriptions. Each may be used by any thread, by one at a time. No call but
+ * walbus_subscription_next() and walbus_request() waits for anything.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "walbus/macros.h"
+#include "walbus/position.h"
+#include "walbus/result.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- what to receive ---- */
+
+/** A prefix splits into tokens at every '.'; empty tokens are tokens. Matching is byte for byte. */
+enum walbus_filter_kind {
+    /** Token for token: `*` is exactly one token, `>` as the last token one or more, any other token itself. ">" alone is
+     *  everything. */
+    WALBUS_FILTER_PATTERN = 0,
+    WALBUS_FILTER_EXACT = 1,       /* the prefix that is exactly this */
+    WALBUS_FILTER_STARTS_WITH = 2, /* every prefix that begins with this */
+};
+
+/** Longest filter text, bytes. */
+#define WALBUS_MAX_FILTER 4096
+/** Most filters of a subscription, and most exclusions. */
+#define WALBUS_MAX_FILTERS 1024
+/** Most tokens in all patterns of a subscription, exclusions included. */
+#define WALBUS_MAX_TOKENS 8192
+
+/** This struct does not grow. */
+struct walbus_filter {
+    enum walbus_filter_kind kind;
+    const char *text; /* any bytes; may be NULL when size is 0 */
+    size_t size;      /* bytes */
+};
+
+enum walbus_start {
+    /** What is delivered from now on. Begins behind a transaction that the router is just reading. */
+    WALBUS_START_NOW = 0,
+    /** What comes behind `position`, also inside a transaction. */
+    WALBUS_START_POSITION = 1,
+};
+
+/* ---- the subscription ---- */
+
+struct walbus_subscription;
+struct walbus_delivery;
+
+/** Do not fail when no router is there yet: wait for one. */
+#define WALBUS_WAIT_FOR_ROUTER 0x1u
+
+struct walbus_subscription_options {
+    /** sizeof(struct walbus_subscription_options) as compiled. A larger one, of a later
+     *  version, is taken when what is beyond is zero. */
+    size_t size;
+    /** WALBUS_WAIT_FOR_ROUTER, or 0. */
+    unsigned flags;
+    /** Path of the router's socket. NULL: the environment's WALBUS_SOCKET, else the first that exists of
+     *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock. */
+    const char *socket;
+    /** Name of the program, for the router's listings, UTF-8; NULL: none. */
+    const char *client;
+    /** A message is delivered, once, when at least one filter matches its prefix and no exclusion does. No
+     *  filters: everything. Copied. */
+    const struct walbus_filter *filters;
+    size_t n_filters;
+    const struct walbus_filter *exclusions;
+    size_t n_exclusions;
+    enum walbus_start start;
+    /** WALBUS_START_POSITION: the last position already handled, and the identity of the journal that it belongs
+     *  to, which is checked; NULL: not known, not checked. */
+    struct walbus_position position;
+    const char *identity;
+    /** Called out of the calls that take this subscription with one sentence for people, valid during the call: the
+     *  router went away, came back, refused an acknowledgement. NULL: silence. It must not call back into
+     *  the subscription. */
+    void (*log)(void *context, const char *sentence);
+    void *context;
+};
+
+/** Every member at its default: everything, from now, of the router at the usual place. */
+#define WALBUS_SUBSCRIPTION_OPTIONS_INIT                                                          \
+    {                                                                                             \
+        sizeof(struct walbus_subscription_options), 0, NULL, NULL, NULL, 0, NULL, 0,              \
+            WALBUS_START_NOW, {0, 0, 0}, NULL, NULL, NULL                                         \
+    }
+
+/**
+ * Connects, without waiting for the router's answers: the first delivery is
+ * READY, and from there on nothing is missed. `options` and what it points to
+ * are copied.
+ *
+ * WALBUS_OK            *ret is the subscription; close it
+ * WALBUS_BAD_ARGUMENT  NULL, a size that is too small or beyond any version's, members of a later
+ *                      version that are not zero, an unknown flag or start, a list that is NULL with a number, a client
+ *                      or identity that is not UTF-8, an identity longer than any
+ * WALBUS_BAD_FILTER    an unknown kind, a NUL in a text, an empty pattern, or more than the limits above
+ * WALBUS_BAD_SOCKET    no path is given and none of the usual ones exists, or it is longer than a socket's address
+ * WALBUS_NO_ROUTER     nobody answers there (not with WALBUS_WAIT_FOR_ROUTER); errno says why
+ * WALBUS_NO_MEMORY
+ */
+WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
+walbus_subscription_open(const struct walbus_subscription_options *options,
+                         struct walbus_subscription **ret);
+
+/**
+ * Sends what is queued as far as the socket takes it, closes, frees. Takes NULL. Returns NULL. To
+ * be sure that a last acknowledgement has left, call walbus_subscription_flush() first until it has.
+ */
+WALBUS_PUBLIC struct walbus_subscription *
+walbus_subscription_close(struct walbus_subscription *sub);
+
+/** The descriptor to wait for; -1 while there is none: then there is only the timeout. Not the caller's to close. */
+WALBUS_PUBLIC int walbus_subscription_fd(const struct walbus_subscription *sub);
+
+/** POLLIN and POLLOUT as they are wanted now; 0 without a descriptor. */
+WALBUS_PUBLIC short walbus_subscription_events(const struct walbus_subscription *sub);
+
+/** Milliseconds after which walbus_subscription_process() has something to do although the
+ *  descriptor stays quiet: 0 at once, -1 never. Fit for poll(). */
+WALBUS_PUBLIC int walbus_subscription_timeout(const struct walbus_subscription *sub);
+
+/**
+ * One step. It sends what is queued, receives a bounded amount, and never waits.
+ *
+ * ret  the next delivery: handle it and call again. NULL: there is nothing more until the descriptor or the
+ *      timeout says so. Borrowed: valid until the next call of process, next or close. Written only on WALBUS_OK
+ *
+ * WALBUS_OK
+ * WALBUS_BAD_ARGUMENT   NULL
+ * WALBUS_NO_MEMORY      nothing is lost: call again
+ * WALBUS_REFUSED        the router refuses this subscription: walbus_subscription_error() has its words
+ * WALBUS_POSITION_LOST  `position` of the options belongs to another journal than the router's
+ * WALBUS_PROTOCOL       the other end does not speak this protocol, or not this version of it
+ *
+ * After the last three the subscription is at its end: each further call gives the same result; close it.
+ */
+WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
+walbus_subscription_process(struct walbus_subscription *sub, const struct walbus_delivery **ret);
+
+/**
+ * Waits for the next delivery. The same as a loop of walbus_subscription_process() and poll().
+ *
+ * timeout_ms  how long; -1: without end; 0: not at all
+ *
+ * Results as of walbus_subscription_process(), never with NULL, and
+ * WALBUS_TIMEOUT      the time passed
+ * WALBUS_INTERRUPTED  a signal handler ran; look whether it wants you to end
+ */
+WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
+walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
+                         const struct walbus_delivery **ret);
+
+/**
+ * Sends what is queued as far as the socket takes it.
+ *
+ * WALBUS_OK     all is sent, or there is no connection to send it on
+ * WALBUS_AGAIN  some is left: wait for the descriptor
+ * WALBUS_BAD_ARGUMENT, WALBUS_NO_MEMORY
+ */
+WALBUS_PUBLIC enum walbus_result walbus_subscription_flush(struct walbus_subscription *sub);
+
+/** Ask for a delivery ACKED once the acknowledgement is on the router's disk. */
+#define WALBUS_ACK_CONFIRM 0x1u
+
+/**
+ * Acknowledges everything up to `position`, the one of a delivery of this subscription. It is queued, a later one takes its
+ * place, and it is sent by the next call of process, next or flush; one that cannot be sent before the connection
+ * ends is sent on the next one.
+ *
+ * WALBUS_OK
+ * WALBUS_BAD_ARGUMENT  NULL, an unknown flag, or a position behind the last one delivered
+ */
+WALBUS_PUBLIC enum walbus_result walbus_subscription_ack(struct walbus_subscription *sub,
+                                                         struct walbus_position position,
+                                                         unsigned flags);
+
+/** Position of the last delivery: what a reconnect goes on behind. Zero before the first READY. */
+WALBUS_PUBLIC struct walbus_position
+walbus_subscription_position(const struct walbus_subscription *sub);
+
+/** Identity of the journal that positions of this subscription belong to; "" before the first READY. Owned by the
+ *  subscription, valid until the next call of process, next or close; never NULL. */
+WALBUS_PUBLIC const char *walbus_subscription_identity(const struct walbus_subscription *sub);
+
+/** Why the last call failed: one line for people, the router's own words where there are any; "" when it did not.
+ *  Owned by the subscription, valid until the next call that is not const; never NULL. */
+WALBUS_PUBLIC const char *walbus_subscription_error(const struct walbus_subscription *sub);
+
+/** The router's word for it, of those in docs/protocol.md ("unsupported", "limit"); "" when it was not the
+ *  router. As walbus_subscription_error(). */
+WALBUS_PUBLIC const char *walbus_subscription_error_code(const struct walbus_subscription *sub);
+
+/* ---- deliveries ---- */
+
+/** Later versions may have further kinds: ignore what you do not know. */
+enum walbus_delivery_kind {
+    /** The subscription stands: everything that matches behind this position will come. Again after each reconnect. */
+    WALBUS_DELIVERY_READY = 1,
+    /** Messages of one transaction follow. Only around transactions of which something matches. */
+    WALBUS_DELIVERY_BEGIN = 2,
+    WALBUS_DELIVERY_MESSAGE = 3,
+    /** The transaction ends. Acknowledging this position finishes it. */
+    WALBUS_DELIVERY_COMMIT = 4,
+    /** Nothing more is coming up to this position. Not within transactions. */
+    WALBUS_DELIVERY_PROGRESS = 5,
+    /** Messages may be missing, from the position walbus_delivery_from() up to this one. Inside a transaction it
+     *  swallows the rest of it when it reaches the transaction's end: then no COMMIT comes. */
+    WALBUS_DELIVERY_GAP = 6,
+    /** The acknowledgement of this position is on the router's disk. */
+    WALBUS_DELIVERY_ACKED = 7,
+};
+
+/** The message, or the transaction, is transactional. MESSAGE, BEGIN, COMMIT. */
+#define WALBUS_DELIVERY_TRANSACTIONAL 0x1u
+/** It may have been delivered before, by an earlier connection of the durable name. MESSAGE. */
+#define WALBUS_DELIVERY_REDELIVERED 0x2u
+/** A part of this transaction was delivered before. BEGIN. */
+#define WALBUS_DELIVERY_RESUMED 0x4u
+/** A gap swallowed a part of this transaction. COMMIT. */
+#define WALBUS_DELIVERY_INCOMPLETE 0x8u
+
+/*
+ * The functions below read a delivery, which must not be NULL. What they return lives as long as the delivery. One
+ * that says nothing about the kind of the delivery gives 0 or NULL. `ret_size` may be NULL where it is not stated
+ * otherwise; without a value it becomes 0.
+ */
+
+WALBUS_PUBLIC enum walbus_delivery_kind walbus_delivery_kind(const struct walbus_delivery *d);
+
+/** WALBUS_DELIVERY_… from above. */
+WALBUS_PUBLIC unsigned walbus_delivery_flags(const struct walbus_delivery *d);
+
+/** Where it stands, and what to acknowledge when it is handled. Of a BEGIN: the transaction's LSN with the index 0, or,
+ *  when resumed, the position behind which it goes on. Of a GAP: its end. */
+WALBUS_PUBLIC struct walbus_position walbus_delivery_position(const struct walbus_delivery *d);
+
+/** Of a GAP: its first position. It belongs to another journal when the router has another one now. */
+WALBUS_PUBLIC struct walbus_position walbus_delivery_from(const struct walbus_delivery *d);
+
+/** MESSAGE: the LSN that pg_logical_emit_message returned, which does not rise; BEGIN, COMMIT: the commit LSN. */
+WALBUS_PUBLIC uint64_t walbus_delivery_lsn(const struct walbus_delivery *d);
+
+/** COMMIT: the LSN behind the transaction. */
+WALBUS_PUBLIC uint64_t walbus_delivery_end_lsn(const struct walbus_delivery *d);
+
+/** Transaction id of a transactional MESSAGE, a BEGIN, a COMMIT. */
+WALBUS_PUBLIC uint32_t walbus_delivery_xid(const struct walbus_delivery *d);
+
+/** When the transaction was committed, µs since 1970-01-01 UTC by the server's clock: transactional MESSAGE, BEGIN,
+ *  COMMIT. Nearly but not quite rising. */
+WALBUS_PUBLIC int64_t walbus_delivery_commit_time_us(const struct walbus_delivery *d);
+
+/** MESSAGE: when the router received it, µs since 1970-01-01 UTC by the router's clock; never falling. */
+WALBUS_PUBLIC int64_t walbus_delivery_received_time_us(const struct walbus_delivery *d);
+
+/** COMMIT: how many messages the transaction has, whether they matched or not. GAP: how many may be missing;
+ *  UINT64_MAX: unknown. */
+WALBUS_PUBLIC uint64_t walbus_delivery_messages(const struct walbus_delivery *d);
+
+/** GAP: bytes of content that may be missing; UINT64_MAX: unknown. */
+WALBUS_PUBLIC uint64_t walbus_delivery_bytes(const struct walbus_delivery *d);
+
+/** GAP: why, one sentence for people, with its NUL. */
+WALBUS_PUBLIC const char *walbus_delivery_reason(const struct walbus_delivery *d);
+
+/** MESSAGE: the prefix as PostgreSQL sent it, any bytes but NUL, without a NUL behind it. */
+WALBUS_PUBLIC const char *walbus_delivery_prefix(const struct walbus_delivery *d, size_t *ret_size);
+
+/** MESSAGE: the content, byte for byte. Not NULL when it is empty. */
+WALBUS_PUBLIC const void *walbus_delivery_content(const struct walbus_delivery *d,
+                                                  size_t *ret_size);
+
+/* ---- events: what publish.h published, read out of the content ---- */
+
+enum walbus_form {
+    /** Not an event that this library understands: look at the content. Also what is no message. */
+    WALBUS_FORM_OPAQUE = 0,
+    /** An unsigned event. */
+    WALBUS_FORM_EVENT = 1,
+    /** A signed one (a COSE_Sign1). This version does not look into it: it has no attributes and no data. */
+    WALBUS_FORM_SIGNED = 2,
+};
+
+/** What the content is. The first of these functions that is called on a delivery parses it; the others then do not. */
+WALBUS_PUBLIC enum walbus_form walbus_delivery_form(const struct walbus_delivery *d);
+
+/** A text attribute of an event by its name ("id", "source", "type", "time"), UTF-8, without a NUL behind it. NULL:
+ *  there is none of this name, or it is not text; `time` is text here. */
+WALBUS_PUBLIC const char *walbus_delivery_attribute(const struct walbus_delivery *d,
+                                                    const char *name, size_t *ret_size);
+
+/** How many attributes the event has, data not counted. */
+WALBUS_PUBLIC size_t walbus_delivery_attributes(const struct walbus_delivery *d);
+
+/** The i-th of them, from 0 on: returns its name and gives its value as a CBOR item. NULL: there are not so many. */
+WALBUS_PUBLIC const char *walbus_delivery_attribute_at(const struct walbus_delivery *d, size_t i,
+                                                       size_t *ret_name_size, const void **ret_item,
+                                                       size_t *ret_item_size);
+
+/** The event's data as one well-formed CBOR item. NULL: the event has none. */
+WALBUS_PUBLIC const void *walbus_delivery_data(const struct walbus_delivery *d, size_t *ret_size);
+
+/** The bytes of data that is a text string of definite length (UTF-8; JSON, for one, as `datacontenttype` says). NULL: it
+ *  is something else. */
+WALBUS_PUBLIC const char *walbus_delivery_data_text(const struct walbus_delivery *d,
+                                                    size_t *ret_size);
+
+/** The same of a byte string. */
+WALBUS_PUBLIC const void *walbus_delivery_data_bytes(const struct walbus_delivery *d,
+                                                     size_t *ret_size);
+
+/* ---- asking the router ---- */
+
+struct walbus_reply;
+
+/**
+ * Asks the router one thing over a connection of its own, and waits for the answer.
+ *
+ * socket      as in the options of a subscription; NULL: the usual place
+ * what        the request, of those in docs/protocol.md: "status"
+ * args        one CBOR item, `args_size` bytes; NULL and 0: none
+ * timeout_ms  how long the whole may take; -1: without end
+ * ret         the answer, or what went wrong in words: free it. Set by every result but the first two failures below
+ *
+ * WALBUS_OK            walbus_reply_result() is the answer
+ * WALBUS_BAD_ARGUMENT  NULL, args that are not one well-formed CBOR item
+ * WALBUS_NO_MEMORY
+ * WALBUS_BAD_SOCKET, WALBUS_NO_ROUTER, WALBUS_TIMEOUT, WALBUS_INTERRUPTED, WALBUS_PROTOCOL
+ * WALBUS_REFUSED       the router does not know the request, or does not do it
+ * WALBUS_TOO_LARGE     the request is larger than a frame, 1 MiB
+ */
+WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
+walbus_request(const char *socket, const char *what, const void *args, size_t args_size,
+               int timeout_ms, struct walbus_reply **ret);
+
+/** The answer as one well-formed CBOR item; NULL when there is none. Lives as long as the reply. */
+WALBUS_PUBLIC const void *walbus_reply_result(const struct walbus_reply *reply, size_t *ret_size);
+
+/** What went wrong, one line for people, with the socket's path or the router's own words; "" when nothing did. */
+WALBUS_PUBLIC const char *walbus_reply_error(const struct walbus_reply *reply);
+
+/** The router's word for it; "" when it was not the router. */
+WALBUS_PUBLIC const char *walbus_reply_error_code(const struct walbus_reply *reply);
+
+/** Frees it. Takes NULL. Returns NULL. */
+WALBUS_PUBLIC struct walbus_reply *walbus_reply_free(struct walbus_reply *reply);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
