@@ -86,7 +86,7 @@ def event(content):
     if not isinstance(pairs, Map) or any(type(key) is not str for key, _ in pairs): return None
     found = dict(pairs)
     if len(found) < len(pairs) or len(found) - ("data" in found) > 64 or found.get("specversion") != "1.0": return None
-    if any(type(found.get(k)) is not str or found[k] == "" for k in ("id", "source", "type", "specversion")): return None
+    if any(type(found.get(k)) is not str or not found[k] for k in ("id", "source", "type", "specversion")): return None
     if isinstance(found.get("data"), bytes): found["data_base64"] = found.pop("data")
     return {key: b64(v) if isinstance(v, bytes) else plain(v) for key, v in found.items()}
 

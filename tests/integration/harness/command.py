@@ -49,8 +49,8 @@ class Running:
         self.arguments = arguments
         self._out = tempfile.TemporaryFile()
         self._err = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([*(program or [places.walbus()]), *arguments], env=places.child_environment(env), cwd="/",
-                                        stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([*(program or [places.walbus()]), *arguments],
+                                        env=places.child_environment(env), cwd="/", stdin=subprocess.DEVNULL,
                                         stdout=self._out if stdout is None else stdout, stderr=self._err,
                                         preexec_fn=places.die_with_parent())
 

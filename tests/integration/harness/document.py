@@ -2,7 +2,7 @@
 """The examples in docs/protocol.md and docs/format.md, as the pages say they are marked.
 
     ```wire client NAME        one frame that the client sends, or `router`: hex, `# comment`, <name of a varying field …>
-    ```content NAME            a content in hex; followed by ```json NAME: how `walbus tail --output json` shows it
+    ```content NAME            a content in hex; then ```json NAME: how `tail --output json` shows it
     ```sql                     what is done at the server
     ```jsonl tail              what `walbus tail --output json` prints of the conversation
     <!-- conversation NAME --> to <!-- end -->; with `client-only`: no router of this version sends it
@@ -93,7 +93,8 @@ class Block:
             if part.kind == "length":
                 assert int.from_bytes(found, "big") == len(actual) - 8
             if part.is_bound and part.name in bound:
-                assert found == bound[part.name], f"{self.name}: {part.name} is {found.hex()}, was {bound[part.name].hex()}"
+                was = bound[part.name]
+                assert found == was, f"{self.name}: {part.name} is {found.hex()}, was {was.hex()}"
             bound[part.name] = found
             at += size
         assert at == len(actual), f"{self.name}: {actual[at:].hex(' ')} too much"
