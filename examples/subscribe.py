@@ -7,7 +7,7 @@ import argparse, base64, contextlib, datetime, json, math, os, random, signal, s
 
 HELLO, WELCOME, SUBSCRIBE, SUBSCRIBED, ACK, ACKED, REQUEST, REPLY, ERROR = range(1, 10)
 BEGIN, MESSAGE, COMMIT, PROGRESS, GAP = range(0x10, 0x15)
-IGNORABLE, TRANSACTIONAL, UNKNOWN, CONTROL_MAX = 0x80, 1, 2**64 - 1, 1 << 20
+IGNORABLE, TRANSACTIONAL, UNKNOWN, CONTROL_MAX, MESSAGE_MAX = 0x80, 1, 2**64 - 1, 2**20, 2**30 + 48
 LEAST = {BEGIN: 24, MESSAGE: 48, COMMIT: 36, PROGRESS: 16, GAP: 48}  # bytes of a body
 
 class Ended(Exception): "This connection is over; another may do."
@@ -130,7 +130,7 @@ class Follower:
     def frame(self):
         while True:
             size, kind, flags, zero = struct.unpack_from(">IBBH", self.buffer) if len(self.buffer) >= 8 else (0,) * 4
-            if zero or kind != MESSAGE and size > CONTROL_MAX: raise GiveUp("a frame that cannot be right")
+            if zero or size > (MESSAGE_MAX if kind == MESSAGE else CONTROL_MAX): raise GiveUp("a frame that is none")
             if len(self.buffer) >= 8 + size: break
             self.acknowledge()  # all that has come is printed
             piece = self.socket.recv(1 << 18)

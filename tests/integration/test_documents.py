@@ -14,7 +14,8 @@ from harness import cbor, places
 from harness.command import Running
 from harness.document import Page
 from harness.server import one
-from harness.subscriber import ACK, ERROR, GAP, HEADER, PROGRESS, SUBSCRIBE, Accepted, Closed, Connection, Subscriber
+from harness.subscriber import (ACK, BEGIN, ERROR, GAP, HEADER, HELLO, PROGRESS, SUBSCRIBE, Accepted, Closed,
+                                Connection, Subscriber)
 from harness.waiting import Deadline, wait_for
 
 PROTOCOL = Page("protocol.md")
@@ -219,13 +220,16 @@ def test_clients_read_it_as_documented(name, program, cut):
         assert done.out.count(b"\n") == len(conversation.lines)
 
 
+# But for the one behind which a client connects again: that is part of its conversation.
+ERRORS = [name for name, block in PROTOCOL.frames.items()
+          if block.kind == ERROR and block.side == "router" and cbor.loads(block.raw[8:])["code"] != "stopping"]
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("name", [n for n, b in PROTOCOL.frames.items() if b.kind == ERROR and b.side == "router"])
+@pytest.mark.parametrize("name", ERRORS)
 def test_clients_give_up_for_a_reason(name, program):
     """Each documented ERROR in place of the first SUBSCRIBED: told to the user, and the end."""
     error = cbor.loads(PROTOCOL.frames[name].raw[8:])
-    if error["code"] == "stopping":
-        pytest.skip("part of its conversation: the client connects again")
     with FakeRouter(cut=False) as fake, PROGRAMS[program](fake.path) as running:
         fake.accept()
         fake.receive("HELLO")
@@ -234,6 +238,28 @@ def test_clients_give_up_for_a_reason(name, program):
         fake.send(PROTOCOL.frames[name].raw)
         done = running.wait_exit()
         assert done.status == 1 and error["text"] in done.error and done.out == b"", done
+
+
+WRONG = {f"{kind:02x}, {size} bytes": HEADER.pack(size, kind, 0, 0)
+         for kind in (*range(HELLO, ERROR + 1), *range(BEGIN, GAP + 1), 0x7E) for size in (0, 2**32 - 1)}
+WRONG |= {"ignorable, 2^32-1 bytes": HEADER.pack(2**32 - 1, 0x7E, 0x80, 0), "byte 7": HEADER.pack(0, 0x7E, 0x80, 1)}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_clients_refuse_what_cannot_be(program):
+    """After SUBSCRIBED, by the header alone: no body is waited for."""
+    for name, header in WRONG.items():
+        with FakeRouter(cut=False) as fake, PROGRAMS[program](fake.path) as running:
+            fake.accept()
+            for block in ("hello", "welcome", "subscribe", "subscribed"):
+                if PROTOCOL.frames[block].side == "router":
+                    fake.send(PROTOCOL.frames[block].raw)
+                else:
+                    fake.receive(block)
+            running.wait_ready()
+            fake.send(header)
+            done = running.wait_exit()
+            assert done.status == 1 and done.out == b"" and done.error.count("\n") == 2, (name, done)
 
 
 def test_every_frame_is_shown():
