@@ -5,7 +5,8 @@
 - Every command and option of --help is in its page, and every one of the page in --help, with the same metavar;
   so are walbusd's signals.
 - examples/walbus.conf has every setting, at its default, and both programs read it.
-- docs/operations.md names every refusal and every log line of walbusd, and the limits with their values.
+- docs/operations.md names every refusal and every log line of walbusd, and the limits with their values;
+  docs/protocol.md has the values of those that it names.
 - The pages are free of warnings, where mandoc is there to tell.
 """
 
@@ -158,7 +159,8 @@ def number(text):
     return round(float(value) * units.get(unit, 1), 9)
 
 
-def check_limits(root, page):
+def check_limits(root, where, is_complete):
+    page = read(root, where)
     rows = re.findall(r"^\| [^|]+ \| ([0-9][^|]*) \| `([A-Z_]+)` \|$", page, re.M)
     sources = [os.path.join(folder, name) for layer in ("daemon", "lib", "include", "cli")
                for folder, _, names in os.walk(os.path.join(root, layer)) for name in names
@@ -170,21 +172,21 @@ def check_limits(root, page):
         if path.startswith(os.path.join(root, "daemon")) and path.endswith(".h"):
             of_daemon |= set(found)
     if len(rows) < 20:
-        faults.append("docs/operations.md: the table of limits was not found")
+        faults.append(f"{where}: the table of limits was not found")
     for shown, name in rows:
         text = re.sub(r"UINT(?:32|64)_C\((\d+)\)", r"\1", defined.get(name, "")).replace("(size_t)", "")
         text = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", text)
         if not re.fullmatch(r"[\d *<+()-]+", text):
-            faults.append(f"docs/operations.md: {name} is no constant of the sources")
+            faults.append(f"{where}: {name} is no constant of the sources")
             continue
         value = eval(text, {"__builtins__": {}})  # pylint: disable=eval-used # digits and operators only
         scale = {"MS": 1e-3, "NS": 1e-9}.get(name.rsplit("_", 1)[-1], 1)
         if round(value * scale, 9) != number(shown.strip()):
-            faults.append(f"docs/operations.md: {name} is {text}, the page says {shown.strip()}")
+            faults.append(f"{where}: {name} is {text}, the page says {shown.strip()}")
     named = {name for _, name in rows}
     for name in sorted(of_daemon - named):
-        if re.match(r"(OUTBOX|ROUTER|SESSION)_.*(MAX|MS|BYTES)$", name):
-            faults.append(f"docs/operations.md: the limit {name} is missing")
+        if is_complete and re.match(r"(OUTBOX|ROUTER|SESSION)_.*(MAX|MS|BYTES)$", name):
+            faults.append(f"{where}: the limit {name} is missing")
 
 
 def lint(*pages):
@@ -207,7 +209,8 @@ def main():
     tables = operations.partition("\n## Refusals\n")[2].partition("\n## Limits\n")[0]
     compare("docs/operations.md", set(re.findall(r"^\| `([a-z.-]+)` \|", tables, re.M)), ids_of_sources(root),
             ("missing there", "in no source"))
-    check_limits(root, operations)
+    check_limits(root, "docs/operations.md", is_complete=True)
+    check_limits(root, "docs/protocol.md", is_complete=False)
     lint(walbusd_8, walbus_1)
     for fault in faults:
         print(fault)

@@ -6,13 +6,15 @@ import os
 import random
 import socket
 import struct
+import threading
 import time
 
 import pytest
 from harness import cbor
 from harness.router import Router
-from harness.subscriber import (ACK, BEGIN, ERROR, FLAG_IGNORABLE, HEADER, HELLO, MESSAGE, PROGRESS, REPLY, REQUEST,
-                                SUBSCRIBE, SUBSCRIBED, WELCOME, Connection, Deadline, RouterError, Subscriber)
+from harness.subscriber import (ACK, ACKED, BEGIN, COMMIT, ERROR, FLAG_IGNORABLE, GAP, HEADER, HELLO, MESSAGE, PROGRESS,
+                                REPLY, REQUEST, SUBSCRIBE, SUBSCRIBED, WELCOME, Connection, Deadline, RouterError,
+                                Subscriber)
 from harness.waiting import wait_for
 
 HELLO_BODY = {"min": 1, "max": 1, "layout": 1, "client": "walbus tests"}
@@ -21,8 +23,9 @@ EVERYTHING = {"filters": [[0, b">"]]}
 
 @pytest.fixture(autouse=True)
 def nobody_else_notices(router, conn):
-    """Beside each of these tests runs a well-behaved subscriber, which must get its messages all the same."""
-    sub = router.subscriber()
+    """Beside each of these tests runs a well-behaved subscriber, which must get its messages all the same. It reads at
+    the end only, so it leaves the flood out."""
+    sub = router.subscriber(exclude=["flood"])
     conn.emit("before", b"")
     sub.collect(1)
     pid = router.pid
@@ -119,15 +122,17 @@ def test_bad_after_hello(router, name):
         assert code in (("protocol", "invalid") if name != "error" else (None,))
 
 
-@pytest.mark.parametrize("start", ["stored", "oldest", "position", "time"])
+@pytest.mark.parametrize("start", ["stored", "oldest", "time"])
 def test_starts_that_need_a_journal(router, start):
     """Well-formed, and not to be had: said so, not ignored."""
     with Connection(router.socket) as conn:
         conn.hello()
-        conn.send(SUBSCRIBE, dict(EVERYTHING, start=start, position=b"\0" * 16, time=0))
+        conn.send(SUBSCRIBE, dict(EVERYTHING, start=start, time=0))
         with pytest.raises(RouterError) as e:
             conn.expect(SUBSCRIBED, Deadline(10, "the refusal"))
-        assert e.value.code in ("unsupported", "invalid")
+        assert (e.value.code, e.value.fatal) == ("unsupported", False)
+        conn.send(SUBSCRIBE, EVERYTHING)
+        conn.expect(SUBSCRIBED, Deadline(10, "the connection is as good as before"))
 
 
 def test_ignorable_frames_are_ignored(router, conn):
@@ -194,7 +199,7 @@ def test_everything_at_once(router):
 
 def test_half_frames_and_early_ends(router):
     whole = frame(HELLO, HELLO_BODY) + frame(SUBSCRIBE, EVERYTHING)
-    for cut in range(0, len(whole), 3):
+    for cut in range(len(whole)):
         with Connection(router.socket) as own:
             own.send_bytes(whole[:cut])
     for cut in (0, 4, 12, len(whole)):
@@ -203,6 +208,199 @@ def test_half_frames_and_early_ends(router):
             own.socket.shutdown(socket.SHUT_WR)
             own.closed_by_router()
     wait_for(lambda: len(router.status()["sessions"]) <= 2, 10, "their sessions are gone")
+
+
+def test_cut_at_every_byte(router):
+    """Each in two pieces, of which the router has read the first before the second comes."""
+    whole = frame(HELLO, HELLO_BODY) + frame(0x66, b"skip", flags=FLAG_IGNORABLE) + frame(SUBSCRIBE, EVERYTHING) + \
+        frame(REQUEST, {"id": 1, "what": "status"})
+    for cut in range(1, len(whole)):
+        with Connection(router.socket) as own:
+            own.send_bytes(whole[:cut])
+            own.wait_taken()
+            own.send_bytes(whole[cut:])
+            kinds = [own.receive(Deadline(10, f"three frames, cut at {cut}"))[0] for _ in range(3)]
+            assert kinds == [WELCOME, SUBSCRIBED, REPLY], cut
+
+
+KNOWN = [*range(HELLO, ERROR + 1), *range(BEGIN, GAP + 1)]
+STATES = ["new", "greeted", "subscribed"]
+
+
+def reach(own, state):
+    if state != "new":
+        own.hello()
+    if state == "subscribed":
+        own.send(SUBSCRIBE, {"filters": [[1, b"never"]]})
+        own.expect(SUBSCRIBED, Deadline(10, "SUBSCRIBED"))
+
+
+def is_alive(own, state):
+    """Whether it is served as if nothing had been."""
+    if state == "new":
+        own.hello()
+    own.send(REQUEST, {"id": 1, "what": "status"})
+    deadline = Deadline(10, "the reply")
+    while True:
+        kind, value = own.receive(deadline)
+        if kind != PROGRESS:
+            return kind == REPLY and value["result"]["state"] == "streaming"
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_longest_lengths(router, state):
+    """2^32-1 bytes are refused by the header alone, whatever the type, ignorable or not."""
+    for kind in [*KNOWN, 0, 0x66, 0xFF]:
+        for flags in (0, FLAG_IGNORABLE):
+            with Connection(router.socket) as own:
+                reach(own, state)
+                own.send_bytes(frame(kind, b"", flags=flags, size=0xFFFFFFFF))
+                assert own.closed_by_router() == "protocol", (kind, flags)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_no_length(router, state):
+    """An empty body is no map; one that is to be ignored may be empty."""
+    for kind in [*KNOWN, 0, 0x66, 0xFF]:
+        with Connection(router.socket) as own:
+            reach(own, state)
+            own.send_bytes(frame(kind))
+            assert own.closed_by_router() == "protocol", kind
+    with Connection(router.socket) as own:
+        reach(own, state)
+        for kind in (0, 0x66, 0xFF):
+            own.send_bytes(frame(kind, flags=FLAG_IGNORABLE))
+        assert is_alive(own, state)
+
+
+POSITION = b"\0\0\0\1" + b"\0" * 12
+WELL_FORMED = {
+    SUBSCRIBE: EVERYTHING, ACK: {"position": POSITION}, REQUEST: {"id": 1, "what": "status"},
+    ERROR: {"code": "x", "text": "x", "fatal": False}, WELCOME: HELLO_BODY, SUBSCRIBED: {},
+    ACKED: {"position": POSITION}, REPLY: {"id": 1, "result": None}, BEGIN: b"\0" * 24, MESSAGE: b"\0" * 48,
+    COMMIT: b"\0" * 36, PROGRESS: POSITION, GAP: b"\0" * 48,
+}
+
+
+def test_hello_missing(router):
+    """Nothing comes before HELLO but what is to be ignored; the refusal says so."""
+    for kind, body in WELL_FORMED.items():
+        with Connection(router.socket) as own:
+            own.send_bytes(frame(kind, body))
+            with pytest.raises(RouterError) as e:
+                own.receive(Deadline(10, "the refusal"))
+            assert (e.value.code, e.value.fatal) == ("protocol", True)
+            assert "HELLO expected first" in e.value.text
+            assert own.closed_by_router() is None
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_unknown_frames(router, state):
+    unknown = [kind for kind in range(256) if kind not in KNOWN]
+    with Connection(router.socket) as own:
+        reach(own, state)
+        for kind in unknown:
+            own.send_bytes(frame(kind, b"x" * (kind * 7), flags=FLAG_IGNORABLE | kind & 0x7F))
+        assert is_alive(own, state)
+    for kind in unknown[::16] + unknown[-1:]:
+        with Connection(router.socket) as own:
+            reach(own, state)
+            own.send_bytes(frame(kind, b"x", flags=0x7F))
+            assert own.closed_by_router() == "protocol", kind
+
+
+def test_unknown_keys_and_flags(router, conn):
+    """Of any value, in every map that a client sends, before and behind the known ones; and unknown flags."""
+    new = {"": b"\0" * 16, "zzz": [1, {"a": None, "b": [b"", -5, 1.5, cbor.Tag(1, 2)]}], "Position": 7}
+    with Connection(router.socket) as own:
+        for body, at in ((dict(new, **HELLO_BODY), HELLO), (dict(EVERYTHING, **new), SUBSCRIBE)):
+            own.send(at, body, flags=0x7F)
+        own.expect(WELCOME, Deadline(10, "WELCOME"))
+        subscribed = own.expect(SUBSCRIBED, Deadline(10, "SUBSCRIBED"))
+        own.send(ERROR, dict(new, code="new", text="not fatal", fatal=False), flags=0x7F)
+        own.send(ACK, dict(new, position=subscribed["position"], confirm=True), flags=0x7F)
+        own.send(REQUEST, dict({"id": 9, "what": "status"}, **new), flags=0x7F)
+        deadline, found = Deadline(10, "the answers"), []
+        while len(found) < 2:
+            kind, value = own.receive(deadline)
+            if kind in (ACKED, REPLY):
+                found.append((kind, value.get("position"), value.get("id")))
+        assert found == [(ACKED, subscribed["position"], None), (REPLY, None, 9)]
+
+
+def test_one_byte_a_second_to_the_router(router):
+    """A byte now and then is silence all the same."""
+    began = time.monotonic()
+    with Connection(router.socket) as own:
+        for byte in frame(HELLO, HELLO_BODY):
+            if own.pending():
+                break
+            own.send_bytes(bytes([byte]))
+            time.sleep(1)
+        assert own.closed_by_router() == "timeout"
+    assert 9 < time.monotonic() - began < 15
+
+
+class OneByteASecond(threading.Thread):
+    """Reads one byte of a connection each second until it is told to go on as fast as it can."""
+
+    def __init__(self, own):
+        super().__init__()
+        self.own, self.hurry, self.slow = own, threading.Event(), 0
+        own.socket.settimeout(20)
+
+    def run(self):
+        while not self.hurry.wait(1):
+            self.own.buffer += self.own.socket.recv(1)
+            self.slow += 1
+
+
+def test_a_reader_of_one_byte_a_second(router, conn):
+    """As long as little comes nobody minds. When more waits for it than the router keeps, it is let go with a reason,
+    which it can still read; the others have all their messages in time."""
+    reader = router.subscriber(keep=0)
+    with Connection(router.socket) as own:
+        own.hello()
+        own.send(SUBSCRIBE, EVERYTHING)
+        own.expect(SUBSCRIBED, Deadline(10, "SUBSCRIBED"))
+        slow = OneByteASecond(own)
+        slow.start()
+        try:
+            for i in range(30):
+                conn.emit("little", str(i).encode())
+                assert reader.collect(1, seconds=5)[0].prefix == b"little"
+                time.sleep(0.1)
+            assert router.status()["too_slow"] == 0
+            for _ in range(10):  # 100 MB in all; the router keeps 24 MB for one
+                conn.run("SELECT count(pg_logical_emit_message(true, 'flood', convert_to(repeat('x', 10000), 'UTF8'))) "
+                         "FROM generate_series(1, 1000)")
+                reader.collect(1000, seconds=10)
+            wait_for(lambda: router.status()["too_slow"] == 1, 10, "it is let go")
+            assert slow.slow >= 3, "it did read"
+        finally:
+            slow.hurry.set()
+            slow.join()
+        kinds, deadline = [], Deadline(20, "the reason")
+        with pytest.raises(RouterError) as e:
+            while True:
+                kinds.append(own.receive(deadline)[0])
+        assert (e.value.code, e.value.fatal) == ("too-slow", True)
+        assert kinds.count(MESSAGE) >= 30 and set(kinds) <= {BEGIN, MESSAGE, COMMIT, PROGRESS}
+        assert own.closed_by_router() is None
+
+
+def test_questions_without_end(router, conn):
+    """Who subscribes, asks and does not read the answers is closed; before that nothing of its is held back."""
+    with Connection(router.socket) as own:
+        own.hello()
+        own.send(SUBSCRIBE, EVERYTHING)
+        own.expect(SUBSCRIBED, Deadline(10, "SUBSCRIBED"))
+        ask = frame(REQUEST, {"id": 1, "what": "status"}) * 100
+        deadline = Deadline(60, "the router closes the connection")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            while deadline.left():
+                own.send_bytes(ask)
+        assert own.closed_by_router() is None, "without a word"
 
 
 def test_reset_while_messages_are_on_their_way(router, conn):

@@ -115,3 +115,9 @@ def loads(data):
     if reader.at != len(data):
         raise Malformed(f"{len(data) - reader.at} bytes behind the item")
     return value
+
+
+def load_first(data):
+    """The item that `data` begins with, and its size."""
+    reader = _Reader(data)
+    return reader.item(), reader.at

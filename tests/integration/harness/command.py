@@ -43,14 +43,14 @@ def walbus(*arguments, stdin=None, env=None, seconds=60, build=None):
 
 
 class Running:
-    """A walbus that goes on, as `tail` does: outputs in files, ended by the test."""
+    """A walbus that goes on, as `tail` does: outputs in files, ended by the test. Or another program, [path, …]."""
 
-    def __init__(self, *arguments, env=None, stdout=None):
+    def __init__(self, *arguments, env=None, stdout=None, program=None):
         self.arguments = arguments
         self._out = tempfile.TemporaryFile()
         self._err = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([places.walbus(), *arguments], env=places.child_environment(env), cwd="/",
-                                        stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([*(program or [places.walbus()]), *arguments],
+                                        env=places.child_environment(env), cwd="/", stdin=subprocess.DEVNULL,
                                         stdout=self._out if stdout is None else stdout, stderr=self._err,
                                         preexec_fn=places.die_with_parent())
 

@@ -6,6 +6,7 @@ Run as a program it is a subscriber in a process of its own, which a test can st
 prints `ready`, and at the connection's end one JSON line of what it saw.
 """
 
+import fcntl
 import json
 import os
 import select
@@ -14,11 +15,12 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import time
 from typing import NamedTuple
 
 from . import cbor, places
-from .waiting import Deadline
+from .waiting import Deadline, wait_for
 
 HELLO, WELCOME, SUBSCRIBE, SUBSCRIBED, ACK, ACKED, REQUEST, REPLY, ERROR = range(1, 10)
 BEGIN, MESSAGE, COMMIT, PROGRESS, GAP = range(0x10, 0x15)
@@ -146,6 +148,12 @@ class Connection:
         if not isinstance(body, (bytes, bytearray)):
             body = cbor.dumps(body)
         self.send_bytes(HEADER.pack(len(body), kind, flags, 0) + body)
+
+    def wait_taken(self, seconds=10):
+        """Until the other end has read everything that was sent (SIOCOUTQ)."""
+        def taken():
+            return struct.unpack("i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, b"\0" * 4))[0] == 0
+        wait_for(taken, seconds, "the other end reads", every=0.0005)
 
     def _has(self, n):
         return len(self.buffer) - self.at >= n
