@@ -14,6 +14,8 @@ packages_build=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
 # To test it as well.
 packages_test=(g++ check binutils python3 python3-pytest python3-pytest-xdist python3-psycopg2)
 packages_valgrind=(valgrind libc6-dbg)
+# libFuzzer is in clang's runtime.
+packages_fuzz=(clang libclang-rt-14-dev)
 # The shared libraries and data of an unpacked server and its client programs.
 packages_server=(libgssapi-krb5-2 libicu72 libldap-2.5-0 liblz4-1 libpam0g libpq5 libreadline8 libselinux1
     libssl3 libstdc++6 libsystemd0 libuuid1 libxml2 libxslt1.1 libzstd1 zlib1g tzdata)

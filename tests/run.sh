@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: PostgreSQL
 # Installs what is missing, builds with AddressSanitizer and UndefinedBehaviorSanitizer, and tests:
 #
-#   tests/run.sh                            everything but valgrind
-#   tests/run.sh unit                       what `meson test` runs: units, headers, symbols, layers
+#   tests/run.sh                            everything but valgrind and fuzzing
+#   tests/run.sh unit                       what `meson test` runs: units, seeds of the fuzzers, headers, symbols,
+#                                           layers
 #   tests/run.sh integration [ARGUMENT...]  against a real server; arguments go to pytest
 #                                           (-k rollback, tests/integration/test_filters.py, -n 0)
-#   tests/run.sh valgrind                   the unit tests under valgrind, without sanitizers
-#   tests/run.sh ci                         everything
+#   tests/run.sh valgrind                   the unit tests and seeds under valgrind, without sanitizers
+#   tests/run.sh fuzz [NAME] [SECONDS]      one fuzzer of tests/fuzz, or each, for that long (60)
+#   tests/run.sh ci                         everything, each fuzzer for a few seconds
 #
 # The last line is `N passed, N failed, N skipped`; exit 1 when something failed. The folder of the server's
 # programs can be given as WALBUS_TEST_PG_15.
@@ -18,18 +20,21 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 asan=$root/build-asan
 plain=$root/build-plain
+fuzz=$root/build-fuzz
+# Of each fuzzer in ci: 12 of them on two cores take 45 s.
+fuzz_ci_seconds=7
 # shellcheck source=tests/install.sh
 . "$root/tests/install.sh"
 
-# build FOLDER OPTION...: a failure shows the end of the log.
+# build FOLDER TARGET OPTION...: a failure shows the end of the log.
 build()
 {
-    local folder=$1 log=$1/build.log
-    shift
+    local folder=$1 target=$2 log=$1/build.log
+    shift 2
     mkdir -p "$folder"
     echo "Building in $folder"
     if ! { { [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" -Dwerror=true "$@"; } &&
-        ninja -C "$folder"; } >"$log" 2>&1; then
+        ninja -C "$folder" "$target"; } >"$log" 2>&1; then
         tail -n 40 "$log"
         echo "Building failed; all of it is in $log"
         echo "0 passed, 1 failed, 0 skipped"
@@ -52,6 +57,9 @@ further_packages()
     if [ "$what" = valgrind ] || [ "$what" = ci ]; then
         printf '%s\n' "${packages_valgrind[@]}"
     fi
+    if [ "$what" = fuzz ] || [ "$what" = ci ]; then
+        printf '%s\n' "${packages_fuzz[@]}"
+    fi
     if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
         server_packages 15
     fi
@@ -63,9 +71,9 @@ further_packages()
 test_valgrind()
 {
     local file=testlog-valgrind # meson adds the name of what wraps
-    echo "Unit tests under valgrind"
+    echo "Unit tests and seeds of the fuzzers under valgrind"
     rm -f "$plain/meson-logs/$file.json"
-    CK_FORK=no meson test -C "$plain" --no-rebuild --suite unit --timeout-multiplier 10 --logbase testlog \
+    CK_FORK=no meson test -C "$plain" --no-rebuild --suite unit --suite fuzz --timeout-multiplier 10 --logbase testlog \
         --wrap 'valgrind -q --leak-check=full --error-exitcode=9' --print-errorlogs >"$plain/valgrind.log" 2>&1 ||
         failed+=("meson test under valgrind: exit status $?")
     results+=("$plain/meson-logs/$file.json")
@@ -80,6 +88,21 @@ test_units()
         failed+=("meson test: exit status $?")
     results+=("$asan/meson-logs/testlog.json")
     logs+=("$asan/unit.log")
+}
+
+# test_fuzz SECONDS [NAME]
+test_fuzz()
+{
+    local seconds=$1
+    shift
+    echo "Fuzzers, $seconds s each; an input that fails is kept in $fuzz/tests/fuzz/found"
+    rm -f "$fuzz/meson-logs/testlog.json"
+    WALBUS_FUZZ_SECONDS=$seconds meson test -C "$fuzz" --no-rebuild --suite fuzz --num-processes "$(nproc)" \
+        --print-errorlogs "$@" >"$fuzz/fuzz.log" 2>&1 ||
+        failed+=("meson test of the fuzzers: exit status $?")
+    grep '^Kept: ' "$fuzz/fuzz.log" || true
+    results+=("$fuzz/meson-logs/testlog.json")
+    logs+=("$fuzz/fuzz.log")
 }
 
 # test_integration LOG PYTEST-ARGUMENT...
@@ -112,28 +135,44 @@ test_integration()
     logs+=("$asan/integration.log")
 }
 
+usage()
+{
+    sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+}
+
 main()
 {
-    local what=${1:-all} status=0 log=$asan/install.log extra
+    local what=${1:-all} status=0 log=$asan/install.log extra seconds=60
     case $what in
-    all | unit | integration | valgrind | ci) ;;
-    *)
-        sed -n '3,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
-        exit 2
-        ;;
+    all | unit | integration | valgrind | fuzz | ci) ;;
+    *) usage ;;
     esac
     [ "$#" -gt 0 ] && shift
     cd "$root"
+    if [ "$what" = fuzz ]; then
+        if [[ ${*: -1} =~ ^[0-9]+$ ]]; then
+            seconds=${*: -1}
+            set -- "${@:1:$#-1}"
+        fi
+        if [ "$#" -gt 1 ] || { [ "$#" -eq 1 ] && [ ! -f "tests/fuzz/fuzz_$1.c" ]; }; then
+            usage
+        fi
+    fi
 
     mkdir -p "$asan"
     : >"$log"
     mapfile -t extra < <(further_packages "$what")
     install_packages "$log" "${packages_build[@]}" "${packages_test[@]}" "${extra[@]}"
-    if [ "$what" != valgrind ]; then
-        build "$asan" -Dtests=enabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
+    if [ "$what" != valgrind ] && [ "$what" != fuzz ]; then
+        build "$asan" all -Dtests=enabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
     fi
-    if [ "$what" != unit ]; then
-        build "$plain" -Dtests=enabled # memory figures and valgrind bear no sanitizers
+    if [ "$what" != unit ] && [ "$what" != fuzz ]; then
+        build "$plain" all -Dtests=enabled # memory figures and valgrind bear no sanitizers
+    fi
+    if [ "$what" = fuzz ] || [ "$what" = ci ]; then
+        CC=clang build "$fuzz" fuzzers -Dfuzz=true -Dtests=disabled -Db_lundef=false \
+            -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
     fi
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
 
@@ -142,6 +181,10 @@ main()
     esac
     case $what in
     valgrind | ci) test_valgrind ;;
+    esac
+    case $what in
+    fuzz) test_fuzz "$seconds" "$@" ;;
+    ci) test_fuzz "$fuzz_ci_seconds" ;;
     esac
     case $what in
     all | integration | ci) test_integration "$log" "$@" ;;

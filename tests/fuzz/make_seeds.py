@@ -1,0 +1,447 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: PostgreSQL
+"""make_seeds.py [--check] FOLDER: the seeds of the fuzzers, each a file FOLDER/FUZZER/WHAT-IT-SHOWS.
+
+--check writes nothing and fails when a file is missing or another. Files that are not made here are inputs that a
+fuzzer once found; they stay, and are named after what they show as well.
+"""
+
+import os
+import struct
+import sys
+
+SEEDS = {}
+
+
+def seed(fuzzer, name, *parts):
+    data = b"".join(part.encode() if isinstance(part, str) else part for part in parts)
+    if (fuzzer, name) in SEEDS:
+        raise SystemExit(f"{fuzzer}/{name} is made twice")
+    SEEDS[fuzzer, name] = data
+
+
+def h(text):
+    return bytes.fromhex(text)
+
+
+def u8(*values):
+    return bytes(values)
+
+
+def u32(value):
+    return struct.pack(">I", value)
+
+
+def u64(value):
+    return struct.pack(">Q", value)
+
+
+# ---- what a walsender sends ----
+
+LSN, END = 0x16B3748, 0x16B3778
+TIME = 700000000000000
+BEGIN = b"B" + u64(LSN) + u64(TIME) + u32(731)
+COMMIT = b"C\0" + u64(LSN) + u64(END) + u64(TIME)
+
+
+def message(flags, prefix, content, xid=b""):
+    return b"M" + xid + u8(flags) + u64(LSN) + prefix + b"\0" + u32(len(content)) + content
+
+
+def copy(payload):
+    return b"w" + u64(0) + u64(0) + u64(TIME) + payload
+
+
+XID = u32(731)
+PREPARE = u64(LSN) + u64(END) + u64(TIME)
+GID = XID + b"gid\0"
+PGOUTPUT = {
+    "begin": BEGIN,
+    "begin-time-beyond-range": b"B" + u64(LSN) + u64(0x7FFFFFFFFFFFFFFF) + XID,
+    "commit": COMMIT,
+    "message": message(1, b"orders.created", b"\xd9\xd9\xf7\xa0"),
+    "message-nontransactional": message(0, b"", b""),
+    "message-in-stream-block": message(1, b"a", b"x", XID),
+    "message-content-length-beyond": b"M\x01" + u64(LSN) + b"a\0" + u32(0xFFFFFFFF),
+    "origin": b"O" + u64(LSN) + b"node\0",
+    "relation": b"R" + XID + b"public\0t\0d" + h("0000"),
+    "type": b"Y" + XID + b"public\0t\0",
+    "insert": b"I" + XID + b"N" + h("0000"),
+    "update": b"U" + XID + b"N" + h("0000"),
+    "delete": b"D" + XID + b"K" + h("0000"),
+    "truncate": b"T" + u32(1) + b"\0" + XID,
+    "stream-start": b"S" + XID + u8(1),
+    "stream-stop": b"E",
+    "stream-commit": b"c" + XID + COMMIT[1:],
+    "stream-abort": b"A" + XID + u32(732),
+    "stream-abort-parallel": b"A" + XID + u32(732) + u64(LSN) + u64(TIME),
+    "stream-prepare": b"p\0" + PREPARE + GID,
+    "begin-prepare": b"b" + PREPARE + GID,
+    "prepare": b"P\0" + PREPARE + GID,
+    "commit-prepared": b"K" + COMMIT[1:] + GID,
+    "rollback-prepared": b"r\0" + PREPARE + u64(TIME) + GID,
+}
+for what, data in PGOUTPUT.items():
+    seed("decode", what, copy(data))
+seed("decode", "copy-data-empty", copy(b""))
+seed("decode", "keepalive", b"k" + u64(END) + u64(TIME) + u8(0))
+seed("decode", "keepalive-asks", b"k" + u64(END) + u64(TIME) + u8(1))
+
+# ---- builder: steps as in fuzz_builder.c ----
+
+(B_BEGIN, B_COMMIT, B_COMMIT_AT, B_MESSAGE, B_MESSAGE_ANY, B_LARGE, B_KEEPALIVE, B_RECONNECT, B_TAKE, B_TIME,
+ B_RAW) = range(11)
+
+
+def begin(lsn):
+    return u8(B_BEGIN, lsn, 7)
+
+
+def emit(lsn, prefix=3, size=2):
+    return u8(B_MESSAGE, lsn, prefix, size)
+
+
+TAKE = u8(B_TAKE)
+HEARTBEAT = 0
+seed("builder", "transaction", u8(B_TIME, 1), begin(20), emit(12), emit(14), u8(B_COMMIT, 22), TAKE)
+seed("builder", "transaction-over-batches", begin(20), emit(12), TAKE, emit(14), TAKE, u8(B_COMMIT, 22), TAKE)
+seed("builder", "nontransactional", emit(5), emit(9), TAKE, u8(B_KEEPALIVE, 30), TAKE)
+seed("builder", "message-lsn-equals-commit-lsn", emit(20), begin(20), emit(12), u8(B_COMMIT, 22))
+seed("builder", "heartbeat-alone", begin(20), emit(12, HEARTBEAT), u8(B_COMMIT, 22), TAKE)
+seed("builder", "heartbeat-counts", begin(20), emit(12, HEARTBEAT), emit(13), u8(B_COMMIT, 22))
+seed("builder", "heartbeat-prefix-goes-on", begin(20), emit(12, 1), u8(B_COMMIT, 22))
+seed("builder", "large-content", begin(20), u8(B_LARGE, 12, 3, 128), u8(B_LARGE, 13, 3, 129), u8(B_COMMIT, 22))
+seed("builder", "sent-again", begin(20), emit(12), emit(14), u8(B_COMMIT, 22), u8(B_RECONNECT, 0), begin(20), emit(12),
+     emit(14), u8(B_COMMIT, 22), begin(30), emit(25), u8(B_COMMIT, 32))
+seed("builder", "goes-on-behind-a-reconnect", begin(20), emit(12), u8(B_RECONNECT, 0), begin(20), emit(12), emit(14),
+     u8(B_COMMIT, 22), emit(40))
+seed("builder", "rest-is-the-end-alone", begin(20), emit(12), u8(B_RECONNECT, 0), begin(20), emit(12), u8(B_COMMIT, 22),
+     emit(40))
+seed("builder", "interrupted-by-a-transaction", begin(20), emit(12), u8(B_RECONNECT, 0), begin(30), emit(25),
+     u8(B_COMMIT, 32))
+seed("builder", "interrupted-by-an-empty-transaction", begin(20), emit(12), u8(B_RECONNECT, 0), begin(30),
+     u8(B_COMMIT, 32))
+seed("builder", "interrupted-by-a-message", begin(20), emit(12), u8(B_RECONNECT, 0), emit(40))
+seed("builder", "over-two-timelines", begin(0x3E), emit(0x3D), u8(B_COMMIT, 0x3F), emit(0x40), emit(0x41), begin(0x90),
+     emit(0x8F), u8(B_COMMIT, 0x91))
+seed("builder", "start-in-the-middle", u8(B_RECONNECT, 20), emit(12), emit(21), TAKE)
+seed("builder", "commit-of-another", begin(20), u8(B_COMMIT_AT, 21, 22), begin(20), emit(12), u8(B_COMMIT, 22))
+seed("builder", "begin-in-a-transaction", begin(20), begin(30), emit(25), u8(B_COMMIT, 32))
+seed("builder", "message-of-the-wrong-kind", u8(B_MESSAGE_ANY, 1, 12, 3, 2), begin(20), u8(B_MESSAGE_ANY, 0, 12, 3, 2))
+for what, data in PGOUTPUT.items():
+    seed("builder", "raw-" + what, u8(B_RAW, len(data)), data, emit(40))
+
+# ---- frames ----
+
+POSITION = u32(1) + u64(LSN) + u32(1)
+END_OF_TRANSACTION = u32(1) + u64(LSN) + u32(0xFFFFFFFF)
+
+
+def frame(kind, body, flags=0):
+    return u32(len(body)) + u8(kind, flags) + h("0000") + body
+
+
+F_HELLO, F_WELCOME, F_SUBSCRIBE, F_SUBSCRIBED, F_ACK, F_ACKED, F_REQUEST, F_REPLY, F_ERROR = range(1, 10)
+F_BEGIN, F_MESSAGE, F_COMMIT, F_PROGRESS, F_GAP = range(0x10, 0x15)
+BEGIN_BODY = u32(1) + u64(LSN) + u64(TIME) + XID
+FRAMES = {
+    "begin": frame(F_BEGIN, BEGIN_BODY),
+    "begin-resumed": frame(F_BEGIN, BEGIN_BODY, 1),
+    "message": frame(F_MESSAGE, POSITION + u64(LSN) + XID + u64(TIME) + u64(TIME) + u32(1) + b"a" + b"content", 1),
+    "message-empty": frame(F_MESSAGE, bytes(48)),
+    "message-prefix-beyond": frame(F_MESSAGE, bytes(44) + u32(2) + b"a"),
+    "commit": frame(F_COMMIT, BEGIN_BODY + u64(END) + u32(2)),
+    "progress": frame(F_PROGRESS, POSITION),
+    "gap": frame(F_GAP, POSITION + END_OF_TRANSACTION + u64(3) + u64(0xFFFFFFFFFFFFFFFF) + b"retention"),
+}
+for what, data in FRAMES.items():
+    seed("frame", what, data)
+seed("frame", "header-not-zero", frame(F_PROGRESS, POSITION)[:6] + h("0001") + POSITION)
+
+R_FRAME, R_LARGE, R_RAW, R_CUT, R_RESET = range(5)
+for what, data in FRAMES.items():
+    seed("frame_reader", "raw-" + what, u8(R_CUT, 0, R_RAW, len(data)), data)
+seed("frame_reader", "burst", u8(R_CUT, 6), u8(R_FRAME, F_PROGRESS, 0, 16) * 4)
+seed("frame_reader", "grows-and-goes-back", u8(R_LARGE, F_MESSAGE, 1), h("ffff"), u8(R_FRAME, F_PROGRESS, 0, 16),
+     u8(R_CUT, 255), u8(R_LARGE, F_MESSAGE, 0), h("8000"), u8(R_FRAME, F_MESSAGE, 0, 200))
+seed("frame_reader", "exactly-the-buffer", u8(R_LARGE, F_MESSAGE, 0), h("7fff"), u8(R_LARGE, F_MESSAGE, 0), h("7fff"))
+seed("frame_reader", "one-more-than-the-buffer", u8(R_LARGE, F_MESSAGE, 0), h("8000"), u8(R_CUT, 250),
+     u8(R_LARGE, F_MESSAGE, 0), h("8000"))
+seed("frame_reader", "moves-to-the-front", u8(R_LARGE, F_MESSAGE, 0), h("6000"), u8(R_LARGE, F_MESSAGE, 0), h("6000"),
+     u8(R_CUT, 240))
+seed("frame_reader", "another-connection", u8(R_RAW, 4), h("00000001"), u8(R_RESET), u8(R_FRAME, F_HELLO, 0, 3))
+seed("frame_reader", "control-frame-too-long", u8(R_RAW, 8), h("0010000101000000"))
+seed("frame_reader", "control-frame-longest", u8(R_RAW, 8), h("0010000001000000"))
+seed("frame_reader", "message-too-long", u8(R_RAW, 8), h("ffffffff11000000"))
+seed("frame_reader", "header-not-zero", u8(R_RAW, 8), h("0000000011000001"))
+seed("frame_reader", "length-zero", u8(R_FRAME, F_MESSAGE, 0, 0, R_FRAME, F_ERROR, 0x80, 0))
+
+# ---- CBOR, by a few functions of its own ----
+
+
+def head(major, value):
+    if value < 24:
+        return u8(major << 5 | value)
+    for info, size in ((24, 1), (25, 2), (26, 4), (27, 8)):
+        if value < 1 << 8 * size:
+            return u8(major << 5 | info) + value.to_bytes(size, "big")
+    raise ValueError(value)
+
+
+def cbor(value):
+    if value is None or isinstance(value, bool):
+        return {None: b"\xf6", True: b"\xf5", False: b"\xf4"}[value]
+    if isinstance(value, int):
+        return head(0, value) if value >= 0 else head(1, -1 - value)
+    if isinstance(value, bytes):
+        return head(2, len(value)) + value
+    if isinstance(value, str):
+        return head(3, len(value.encode())) + value.encode()
+    if isinstance(value, list):
+        return head(4, len(value)) + b"".join(map(cbor, value))
+    if isinstance(value, dict):
+        return head(5, len(value)) + b"".join(cbor(key) + cbor(item) for key, item in value.items())
+    raise TypeError(type(value))
+
+
+ITEMS = {
+    "integers": cbor([0, 23, 24, 255, 256, 65536, 1 << 32, (1 << 64) - 1, -1, -25, -257, -(1 << 63)]),
+    "integer-below-int64": h("3bffffffffffffffff"),
+    "integer-longer-than-needed": h("1b0000000000000001"),
+    "bytes": cbor([b"", b"\xfb", b"\xfb\xff", b"\xfb\xff\xff"]),
+    "text": cbor(["", "a", "\u00fc", "\u6c34", "\U0001f600", "\"\\\n\x7f\u0085\u202e"]),
+    "text-of-a-key-in-a-key": h("a1a1622261625c6100f6"),
+    "map": cbor({"a": 1, "b": [2, {"c": None}]}),
+    "map-any-keys": h("a601f600f541fb02f93e0003f604820161610580"),
+    "map-key-twice": h("a2616101616102"),
+    "map-key-nul": h("a1610001"),
+    "tags": h("84c11a514b67b0d9d9f7a0d82076687474703a2f2f7777772e6578616d706c652e636f6dd81864abababab"),
+    "bignums": h("85c249010000000000000000c349010000000000000000c2420001c348ffffffffffffffffc25f4101ff"),
+    "bignum-longest-decimal": h("c25840") + b"\xff" * 64,
+    "bignum-too-long-for-decimal": h("c35841") + b"\xff" * 65,
+    "bignum-negative-carries": h("c34affffffffffffffffffff"),
+    "base64-by-tag": h("83d541fbd643fbffffd7820041fb"),
+    "simple": h("86f4f5f6f7f0f8ff"),
+    "floats": h("87f90000f98000f93e00f97bfffa47c35000fb3ff199999999999afb7e37e43c8800759c"),
+    "floats-small": h("84f90001f90400fa00000001fb0000000000000001"),
+    "floats-not-finite": h("83f97c00f9fc00f97e00"),
+    "floats-wider-than-needed": h("83fa3fc00000fb3ff8000000000000fb7ff0000000000001"),
+    "strings-in-chunks": h("845f42fbff41ff4100ff7f6161624242ff5fff7fff"),
+    "containers-without-length": h("9f018202039f0405ffbf6161bfff02a0ffff"),
+    "nesting-64": b"\x81" * 64 + b"\0",
+    "nesting-65": b"\x81" * 65 + b"\0",
+    "nesting-64-without-length": b"\x9f" * 64 + b"\xff" * 64,
+    "nesting-tags": b"\xc1" * 64 + b"\0",
+    "nesting-keys": b"\xa1" * 32 + b"\x61\"" + b"\0" * 32,
+    "count-beyond": h("9bffffffffffffffff00"),
+    "pairs-beyond": h("bb8000000000000000"),
+    "length-beyond": h("7bffffffffffffffff61"),
+    "break-alone": h("ff"),
+    "break-for-a-value": h("bf00ff"),
+    "chunk-of-another-type": h("5f6161ff"),
+    "chunk-splits-a-character": h("7f61c361bcff"),
+    "simple-below-32": h("f818"),
+    "reserved": h("1c"),
+    "not-utf8": h("64f8888080"),
+    "surrogate": h("63eda080"),
+    "trailing": h("0000"),
+}
+for what, data in ITEMS.items():
+    seed("cbor", what, data)
+    seed("cbor_print", what, data)
+
+# ---- control frames ----
+
+CONTROL = {
+    "hello": (F_HELLO, cbor({"max": 3, "min": 2, "client": "c", "layout": 1})),
+    "hello-unknown-keys": (F_HELLO, cbor({"max": 1, "min": 1, "x": [b"y"], "layout": 1, "x2": {}})),
+    "hello-without-layout": (F_HELLO, cbor({"max": 1, "min": 1})),
+    "hello-without-min": (F_HELLO, cbor({"max": 1, "layout": 1})),
+    "hello-key-twice": (F_HELLO, h("a4636d617801636d617801636d696e01666c61796f757401")),
+    "hello-without-length": (F_HELLO, h("bf636d617801ff")),
+    "welcome": (F_WELCOME, cbor({"layout": 1, "server": "walbusd", "version": 1, "identity": "7/1",
+                                 "position": POSITION, "timeline": 1, "max_frame": 1 << 20, "max_filters": 1024})),
+    "subscribe": (F_SUBSCRIBE, cbor({"start": "now", "exclude": [[0, b"a.b"]],
+                                     "filters": [[0, b"orders.>"], [1, b"x"], [2, "y:"]]})),
+    "subscribe-durable": (F_SUBSCRIBE, cbor({"name": "n", "start": "stored", "filters": [[0, b">"]],
+                                             "take_over": True})),
+    "subscribe-position": (F_SUBSCRIBE, cbor({"start": "position", "filters": [[0, b">"]], "position": POSITION})),
+    "subscribe-position-missing": (F_SUBSCRIBE, cbor({"start": "position", "filters": [[0, b">"]]})),
+    "subscribe-time": (F_SUBSCRIBE, cbor({"time": -5, "start": "time", "filters": [[0, b">"]]})),
+    "subscribe-start-unknown": (F_SUBSCRIBE, cbor({"start": "\n\u202ewhenever-it-suits", "filters": [[0, b">"]]})),
+    "subscribe-filters-empty": (F_SUBSCRIBE, cbor({"filters": []})),
+    "subscribe-filter-kind-unknown": (F_SUBSCRIBE, cbor({"filters": [[3, b"a"]]})),
+    "subscribe-filter-not-a-pair": (F_SUBSCRIBE, cbor({"filters": [[0, b"a", 0]]})),
+    "subscribe-too-many-tokens": (F_SUBSCRIBE, cbor({"filters": [[0, b"." * 4095], [0, b"." * 4095], [0, b""]]})),
+    "subscribed": (F_SUBSCRIBED, cbor({"stored": False, "identity": "7/1", "position": POSITION, "timeline": 1,
+                                       "redelivered_to": POSITION})),
+    "ack": (F_ACK, cbor({"confirm": True, "position": POSITION})),
+    "ack-position-short": (F_ACK, cbor({"position": POSITION[1:]})),
+    "request": (F_REQUEST, cbor({"id": 1, "args": {"a": [1]}, "what": "status"})),
+    "reply": (F_REPLY, cbor({"id": 1, "result": {"state": "streaming"}})),
+    "error": (F_ERROR, cbor({"id": 1, "code": "invalid", "text": "No.", "fatal": False})),
+    "error-without-id": (F_ERROR, cbor({"code": "protocol", "text": "No.", "fatal": True})),
+}
+for what, (kind, data) in CONTROL.items():
+    seed("control", what, u8(kind), data)
+seed("control", "request-args-nested", u8(F_REQUEST), head(5, 3), cbor("id"), cbor(1), cbor("args"),
+     b"\x81" * 62 + b"\0", cbor("what"), cbor("x"))
+
+# ---- events ----
+
+REQUIRED = {"id": "1", "type": "t", "source": "/s", "specversion": "1.0"}
+EVENT = h("d9d9f7")
+
+
+def attributes(extra, required=None):
+    return EVENT + cbor({**(REQUIRED if required is None else required), **extra})
+
+
+seed("event", "required-alone", attributes({}))
+seed("event", "data", attributes({"data": {"a": [1, b"x"]}}))
+seed("event", "optional", attributes({"subject": "s", "datacontenttype": "text/plain", "data": "x"}))
+seed("event", "time", EVENT, head(5, 5), cbor(REQUIRED)[1:], cbor("time"), h("c0"), cbor("2026-01-02T03:04:05Z"))
+seed("event", "time-without-tag", attributes({"time": "2026-01-02T03:04:05Z"}))
+seed("event", "time-is-a-number", attributes({"time": 5}))
+seed("event", "attribute-not-text", attributes({"n": 5, "b": b"x", "t": True}))
+seed("event", "attribute-name-not-publishable", attributes({"N-1": "x"}))
+seed("event", "map-without-length", EVENT, h("bf"), cbor(REQUIRED)[1:], h("ff"))
+seed("event", "text-in-chunks", EVENT, head(5, 5), cbor(REQUIRED)[1:], cbor("x"), h("7f6161ff"))
+seed("event", "key-in-chunks", EVENT, head(5, 5), cbor(REQUIRED)[1:], h("7f6161ff"), cbor("x"))
+seed("event", "key-twice", EVENT, head(5, 5), cbor(REQUIRED)[1:], cbor("id"), cbor("2"))
+seed("event", "data-twice", EVENT, head(5, 6), cbor(REQUIRED)[1:], (cbor("data") + cbor(1)) * 2)
+seed("event", "type-missing", attributes({}, {k: v for k, v in REQUIRED.items() if k != "type"}))
+seed("event", "specversion-another", attributes({}, {**REQUIRED, "specversion": "0.3"}))
+seed("event", "id-empty", attributes({}, {**REQUIRED, "id": ""}))
+seed("event", "data-nested", EVENT, head(5, 5), cbor(REQUIRED)[1:], cbor("data"), b"\x81" * 62 + b"\0")
+seed("event", "most-attributes", attributes({f"a{i}": "" for i in range(60)}))
+seed("event", "one-attribute-too-many", attributes({f"a{i}": "" for i in range(61)}))
+seed("event", "signed", h("d28443a1012740a0"))
+seed("event", "opaque", "plain text")
+
+# ---- filters: steps as in fuzz_filters.c ----
+
+S_ADD, S_REMOVE, S_LOOKUP = range(3)
+PATTERN, EXACT, STARTS = range(3)
+
+
+def text(value):
+    return u8(len(value)) + value.encode("latin-1")
+
+
+def add(member, filters, exclusions=()):
+    out = u8(S_ADD, member, len(filters) | len(exclusions) << 4)
+    return out + b"".join(u8(kind) + text(value) for kind, value in (*filters, *exclusions))
+
+
+def look(*prefixes):
+    return b"".join(u8(S_LOOKUP) + text(prefix) for prefix in prefixes)
+
+
+seed("filters", "as-drawn-in-route", add(0, [(PATTERN, "orders.created")]), add(1, [(PATTERN, "orders.*")]),
+     add(2, [(PATTERN, "orders.>")]), add(3, [(PATTERN, ">")]),
+     look("orders.created", "orders", "orders.", "orders.a.b", "", "x"))
+seed("filters", "wildcards-inside-tokens", add(0, [(PATTERN, "a*"), (PATTERN, ">.a"), (PATTERN, "*.>b")]),
+     look("a*", "ab", ">.a", "x.a", "x.>b"))
+seed("filters", "empty-tokens", add(0, [(PATTERN, "")]), add(1, [(PATTERN, ".")]), add(2, [(PATTERN, "*")]),
+     add(3, [(PATTERN, "*.>")]), add(4, [(PATTERN, "..>")]), look("", ".", "..", "a.", ".a", "..a"))
+seed("filters", "exact-and-starts-with", add(0, [(EXACT, "a.b"), (STARTS, "neon-file:")]), add(1, [(STARTS, "")]),
+     add(2, [(EXACT, "")]), look("a.b", "a.", "neon-file:", "neon-file:/x", "neon", ""))
+seed("filters", "exclusions", add(0, [(PATTERN, ">")], [(PATTERN, "a.*"), (EXACT, "b"), (STARTS, "c")]),
+     look("a.x", "a", "b", "bb", "c", "cc", "d"))
+seed("filters", "filter-and-exclusion-alike", add(0, [(PATTERN, "a"), (PATTERN, "a")], [(PATTERN, "a")]),
+     add(1, [(EXACT, "a"), (EXACT, "a")]), look("a"))
+seed("filters", "members-come-and-go", look("a.b"), add(0, [(PATTERN, "a.*")]), add(1, [(PATTERN, "a.b")]),
+     u8(S_REMOVE, 0), add(0, [(EXACT, "a.b")]), u8(S_REMOVE, 1), u8(S_REMOVE, 0), look("a"))
+seed("filters", "reserved-and-heartbeat", look("_walbus.heartbeat", "_x", "a._x", "a", "a..b", "a.", "\xff"))
+seed("filters", "longest-prefix-for-publishing", look("a" * 47, "a" * 48, "b" * 48))
+seed("filters", "few-letters", u8(S_ADD, 0, 1, PATTERN, 0x85), h("0300010003"), u8(S_LOOKUP, 0x85), h("0300030004"))
+
+# ---- texts ----
+
+for what, data in {
+    "position": "1:0/16B3748:1",
+    "position-largest": "4294967295:FFFFFFFF/FFFFFFFF:4294967295",
+    "position-too-large": "4294967296:0/0:0",
+    "position-index-too-large": "1:0/0:4294967296",
+    "position-leading-zeros": "0001:00000000/0abcdef0:0000000001",
+    "position-lower-case": "1:a/b:2",
+    "position-sign": "-1:0/0:0",
+    "position-blank-behind": "1:0/0:0 ",
+    "position-without-index": "1:0/0",
+    "lsn": "0/16B3748",
+    "lsn-zero": "0/0",
+    "lsn-nine-digits": "0/000000001",
+    "lsn-without-low": "1/",
+}.items():
+    seed("position", what, data)
+seed("position", "binary", POSITION, END_OF_TRANSACTION, bytes(16), b"\xff" * 16, u32(1), u64(1 << 63), u32(0))
+
+for what, data in {
+    "empty": "",
+    "one": "1\t0/3000000\tno recovery target specified\n",
+    "two": "1\t0/3000000\tx\n2\t0/5000000\tbefore 2026-01-02 03:04:05+00\n",
+    "comment-and-blank-lines": "# history\n\n  \t\n1\t0/1\n",
+    "carriage-returns": "1\t0/1\tx\r\n2\t0/2\ty\r\n",
+    "no-newline-at-the-end": "1\t0/1",
+    "not-rising": "2\t0/1\tx\n2\t0/2\ty\n",
+    "beyond-the-current": "1000\t0/1\tx\n",
+    "timeline-zero": "0\t0/1\tx\n",
+    "timeline-sign": "-1\t0/1\tx\n",
+    "lsn-missing": "1\n",
+    "longest-part-read": "1" + " " * 61 + "0/1\n",
+    "reason-long": "1\t0/1\t" + "x" * 200 + "\n",
+    "lsn-zero": "1\t0/0\tx\n",
+}.items():
+    seed("timeline", what, data)
+
+for what, data in {
+    "values": '[null, true, false, 0, -5, 9223372036854775807, -9223372036854775808, "x"]',
+    "object": '{"bb": 1, "a": {"c": []}, "": 2}',
+    "numbers": "[1.10, 1e3, -0.0, -0, 5e-324, 1.7976931348623157e308, 0.1, 65504.0]",
+    "integer-too-large": "[9223372036854775808]",
+    "number-too-large": "1e400",
+    "text": '"\\u0000\\ud83d\\ude00\u00fc\\"\\\\\\n"',
+    "key-nul": '{"\\u0000": 1}',
+    "key-twice": '{"a": 1, "a": 2}',
+    "surrogate-alone": '"\\ud83d"',
+    "nesting-62": "[" * 62 + "]" * 62,
+    "nesting-63": "[" * 63 + "]" * 63,
+    "brackets-in-text": '"[[[[\\"]"',
+    "blank": " \n\t",
+    "empty": "",
+    "trailing": "1 2",
+    "not-utf8": b'"\xff"',
+    "unfinished": '{"a": [1, "b',
+    "second-line": "[1,\n 2,\n x]",
+}.items():
+    seed("json_cbor", what, data)
+
+
+def main():
+    arguments = sys.argv[1:]
+    check = arguments[:1] == ["--check"]
+    if len(arguments) != 1 + check:
+        raise SystemExit(__doc__)
+    faults = 0
+    for (fuzzer, name), data in sorted(SEEDS.items()):
+        path = os.path.join(arguments[-1], fuzzer, name)
+        if not check:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(data)
+            continue
+        try:
+            with open(path, "rb") as file:
+                stands = file.read()
+        except OSError as error:
+            stands = None
+            print(error)
+        if stands != data:
+            print(f"{path} is not what make_seeds.py makes")
+            faults += 1
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
