@@ -11,10 +11,11 @@
  * Two signs tell them apart. One that is *stalled*, its socket has taken nothing
  * for ROUTER_STALL_MS although messages wait, is let go as soon as its outbox is
  * more than half full, before anybody has waited for it: the other half is what
- * comes meanwhile. One that was behind when it last took something, though, with
- * more than ROUTER_PRESSURE_BYTES waiting, reads a backlog and rests: a large
- * process collects garbage for 300 ms where processors are short. It has
- * ROUTER_REST_MS. One that takes some waits its turn: when its outbox is full,
+ * comes meanwhile. Two may *rest*, for ROUTER_REST_MS: one for which a content over
+ * BATCH_LARGE waits, since it may well work on another, and one that was behind
+ * when it last took something, with more than ROUTER_PRESSURE_BYTES waiting: it
+ * reads a backlog, and a large process collects garbage for 300 ms where
+ * processors are short. One that takes some waits its turn: when its outbox is full,
  * or all together hold more than ROUTER_BYTES_MAX, reading from the server waits,
  * as long as those who hold it up take at least ROUTER_PRESSURE_BYTES every
  * ROUTER_PRESSURE_MS (some 2 MB a second). Whoever fails is told "too-slow".
@@ -24,8 +25,7 @@
  *      up to half an outbox
  *      in ROUTER_STALL_MS       nothing: it is let go before its outbox is full
  *      above                    the rest of ROUTER_STALL_MS, once
- *      contents over 8 MiB      ROUTER_REST_MS, once
- *      any, it was behind       up to two times ROUTER_PRESSURE_MS, once
+ *      any, it may rest         ROUTER_REST_MS, once
  *
  * Who holds it up: each session with a full outbox, and while the total is
  * passed each one that holds more than what it should have taken meanwhile, or
@@ -94,11 +94,15 @@ static bool is_total_to_blame(const struct router *r)
     return is_total_passed(r, r->holding && !is_some_full(r, true));
 }
 
-/* One that had much to take, or stands in front of large contents, works on what it took last. */
+/* One in front of large contents has just got one, and works on it; one that was behind reads a backlog. */
+static bool may_rest(const struct session *s)
+{
+    return s->state == SESSION_ACTIVE && (s->outbox.large || s->behind > ROUTER_PRESSURE_BYTES);
+}
+
 static bool is_stalled(const struct router *r, const struct session *s)
 {
-    bool rests = s->outbox.large || s->behind > ROUTER_PRESSURE_BYTES;
-    unsigned patience = rests ? ROUTER_REST_MS : ROUTER_STALL_MS;
+    uint64_t patience = may_rest(s) ? ROUTER_REST_MS : ROUTER_STALL_MS;
 
     return s->outbox.n && uv_now(r->loop) - s->took_at >= patience;
 }
@@ -115,7 +119,6 @@ static void let_go(struct router *r, struct session *s)
         return;
     }
     r->too_slow++;
-    s->behind = 0; /* nothing more of that comes */
     session_error(s, CONTROL_ERROR_TOO_SLOW,
                   "messages came faster than this subscriber reads them", true);
 }
