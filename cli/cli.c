@@ -461,8 +461,8 @@ int cli_main(const struct cli_command *const *commands, int argc, char **argv)
     settings_deinit(&cli.settings);
     int why = cli_flush();
     if (why != 0 && status == CLI_OK)
-        status = cli_fail(command_name(&p), "%s%s write to standard output: %s.",
-                          cli.done ? cli.done : "", cli.done ? ", but cannot" : "Cannot",
-                          strerror(why));
+        status =
+            cli_fail(command_name(&p), "%s%s write to standard output: %s.",
+                     cli.done ? cli.done : "", cli.done ? ", but cannot" : "Cannot", strerror(why));
     return status;
 }

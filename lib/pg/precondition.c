@@ -31,6 +31,10 @@ struct fact {
     "pg_catalog.has_function_privilege('pg_catalog.pg_logical_emit_message(" \
     "boolean, pg_catalog.text, pg_catalog.bytea" rest ")', 'EXECUTE')"
 
+#define SLOT_SIGNATURE(rest)                                                            \
+    "pg_catalog.has_function_privilege('pg_catalog.pg_create_logical_replication_slot(" \
+    "pg_catalog.name, pg_catalog.name, boolean, boolean" rest ")', 'EXECUTE')"
+
 static const struct fact fact_table[] = {
     {FACT_BOOL, MEMBER(in_recovery), "pg_catalog.pg_is_in_recovery()", 0, NULL},
     {FACT_TEXT, MEMBER(wal_level), SETTING("wal_level"), 0, NULL},
@@ -43,6 +47,16 @@ static const struct fact fact_table[] = {
     {FACT_BOOL, MEMBER(may_emit), EMIT_SIGNATURE(", boolean"), 170000, EMIT_SIGNATURE("")},
     {FACT_BOOL, MEMBER(may_create),
      "pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')", 0, NULL},
+    {FACT_BOOL, MEMBER(may_create_slot), SLOT_SIGNATURE(", boolean"), 170000, SLOT_SIGNATURE("")},
+    {FACT_INT, MEMBER(slots_max), SETTING("max_replication_slots"), 0, NULL},
+    {FACT_INT, MEMBER(slots_used),
+     "(SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots)", 0, NULL},
+    /* The server would cut it, to a name that nobody finds again. */
+    {FACT_BOOL, MEMBER(name_too_long),
+     "pg_catalog.octet_length(asked.publication) >"
+     " " SETTING("max_identifier_length") "::pg_catalog.int4",
+     0, NULL},
+    {FACT_INT, MEMBER(name_max), SETTING("max_identifier_length"), 0, NULL},
     {FACT_BOOL, MEMBER(publication_exists), "p.pubname IS NOT NULL", 0, NULL},
     {FACT_BOOL, MEMBER(slot_exists), "s.slot_name IS NOT NULL", 0, NULL},
     {FACT_BOOL, MEMBER(slot_logical), "s.slot_type = 'logical'", 0, NULL},
@@ -84,7 +98,9 @@ int precondition_query(struct pg_conn *conn, const char *slot, const char *publi
         buf_append_str(sql, version >= f->since ? f->sql : f->before);
         buf_append_str(sql, ", ");
     }
-    buf_append_str(sql, "pg_catalog.pg_backend_pid() FROM (SELECT 1) AS one"
+    buf_append_str(sql, "pg_catalog.pg_backend_pid() FROM (SELECT ");
+    sql_put_literal(sql, publication);
+    buf_append_str(sql, "::pg_catalog.text AS publication) AS asked"
                         " LEFT JOIN pg_catalog.pg_replication_slots AS s ON s.slot_name = ");
     sql_put_literal(sql, slot);
     buf_append_str(sql, " LEFT JOIN pg_catalog.pg_publication AS p ON p.pubname = ");
@@ -206,6 +222,21 @@ static bool may_not_create(const struct server_facts *f)
     return !f->publication_exists && !f->may_create;
 }
 
+static bool may_not_create_slot(const struct server_facts *f)
+{
+    return !f->slot_exists && !f->may_create_slot;
+}
+
+static bool no_slot_free(const struct server_facts *f)
+{
+    return !f->slot_exists && f->slots_used >= f->slots_max;
+}
+
+static bool publication_name_too_long(const struct server_facts *f)
+{
+    return f->name_too_long;
+}
+
 static bool other_database(const struct server_facts *f)
 {
     return f->slot_exists && f->slot_logical && strcmp(f->slot_database, f->database) != 0;
@@ -296,6 +327,18 @@ static const struct row rows[] = {
     {"create-right", PRECONDITION_REFUSE, SETUP, may_not_create,
      "The role \"{role}\" may not create a publication in the database \"{database}\".",
      "GRANT CREATE ON DATABASE {database|identifier} TO {role|identifier};"},
+    {"create-right", PRECONDITION_REFUSE, SETUP, may_not_create_slot,
+     "The role \"{role}\" may not execute pg_create_logical_replication_slot.",
+     "GRANT EXECUTE ON FUNCTION pg_catalog.pg_create_logical_replication_slot({make_signature}) TO "
+     "{role|identifier};"},
+    {"slots-used", PRECONDITION_REFUSE, SETUP, no_slot_free,
+     "No replication slot is free: {used} are there, and max_replication_slots is {slots}.",
+     "ALTER SYSTEM SET max_replication_slots = {more}; then restart the server; or drop a slot "
+     "that "
+     "nobody needs"},
+    {"name-length", PRECONDITION_REFUSE, SETUP, publication_name_too_long,
+     "The publication's name \"{publication}\" is longer than the {limit} bytes of a name.",
+     "choose a shorter one with --publication"},
     {"database", PRECONDITION_REFUSE, ROUTER | SETUP | TEARDOWN, other_database,
      "The slot \"{slot}\" belongs to the database \"{slot_database}\", but the connection is to "
      "\"{database}\".",
@@ -347,6 +390,8 @@ static const char *word_value(const struct question *q, struct bytes word, char 
         {"plugin", f->slot_plugin},
         {"signature",
          f->version_num >= 170000 ? "boolean, text, bytea, boolean" : "boolean, text, bytea"},
+        {"make_signature", f->version_num >= 170000 ? "name, name, boolean, boolean, boolean"
+                                                    : "name, name, boolean, boolean"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
@@ -361,6 +406,18 @@ static const char *word_value(const struct question *q, struct bytes word, char 
         else
             (void)snprintf(scratch, 96, "%d.%d.%d", f->version_num / 10000,
                            f->version_num / 100 % 100, f->version_num % 100);
+        break;
+    case 'u': /* used */
+        (void)snprintf(scratch, 96, "%d", f->slots_used);
+        break;
+    case 's': /* slots */
+        (void)snprintf(scratch, 96, "%d", f->slots_max);
+        break;
+    case 'm': /* more */
+        (void)snprintf(scratch, 96, "%d", f->slots_used + 1);
+        break;
+    case 'l': /* limit */
+        (void)snprintf(scratch, 96, "%d", f->name_max);
         break;
     case 'p': /* pid */
         (void)snprintf(scratch, 96, "%d", f->slot_active_pid);

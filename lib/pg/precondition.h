@@ -35,9 +35,14 @@ struct server_facts {
     char wal_level[32];
     char role[PRECONDITION_NAME_SIZE];
     char database[PRECONDITION_NAME_SIZE];
-    bool may_replicate; /* REPLICATION or superuser */
-    bool may_emit;      /* EXECUTE on pg_logical_emit_message (the bytea variant) */
-    bool may_create;    /* CREATE on the database (for setup) */
+    bool may_replicate;   /* REPLICATION or superuser */
+    bool may_emit;        /* EXECUTE on pg_logical_emit_message (the bytea variant) */
+    bool may_create;      /* CREATE on the database (for setup) */
+    bool may_create_slot; /* EXECUTE on pg_create_logical_replication_slot (for setup) */
+    int slots_max;        /* max_replication_slots */
+    int slots_used;       /* of all kinds and databases */
+    bool name_too_long;   /* the publication's, for an identifier in the server's encoding */
+    int name_max;         /* bytes of an identifier */
     bool publication_exists;
     bool slot_exists;
     bool slot_logical;
@@ -77,13 +82,14 @@ enum precondition_asker {
 struct precondition_finding {
     const char *id; /* stable: "wal-level", "replication-right", "emit-right", "version", "plugin",
                        "two-phase", "publication", "pooler", "database", "recovery", "slot-in-use",
-                       "slot-missing", "slot-invalidated"; for setup also "create-right" */
+                       "slot-missing", "slot-invalidated"; for setup also "create-right",
+                       "slots-used", "name-length" */
     enum precondition_class klass;
     struct buf text; /* one sentence: what was found, what was expected */
     struct buf mend; /* the command or setting that mends it */
 };
 
-#define PRECONDITION_MAX 16
+#define PRECONDITION_MAX 20
 
 /**
  * Appends the query. `conn` gives the server's version, which decides the columns that may be asked
@@ -109,7 +115,8 @@ size_t precondition_check(const struct server_facts *facts, const char *slot,
 
 /** What n > 0 findings, in their order, amount to: the first that is not to be waited out decides, since
  *  mending it comes first; PRECONDITION_WAIT when there is none but such. */
-enum precondition_class precondition_verdict(const struct precondition_finding *findings, size_t n) MUST_CHECK;
+enum precondition_class precondition_verdict(const struct precondition_finding *findings,
+                                             size_t n) MUST_CHECK;
 
 /**
  * Explains why a replication connection could not be made, when that is one of the table's rows:

@@ -44,6 +44,11 @@ void setting_value_put_range(struct buf *out, const struct setting_row *row)
             buf_printf(out, "%s%s", i ? "|" : "", row->choices[i]);
         return;
     }
+    if (row->type == SETTING_STRING) {
+        buf_printf(out, "%" PRIu64 " to %" PRIu64 " characters of %s", row->min, row->max,
+                   row->characters_text);
+        return;
+    }
     put_number(out, row, row->min);
     buf_append_str(out, " to ");
     put_number(out, row, row->max);
@@ -80,7 +85,7 @@ static const char *expected_text(enum setting_type type)
 {
     switch (type) {
     case SETTING_STRING:
-        return "text";
+        return "";
     case SETTING_SIZE:
         return "a size as 16MB (B, kB, MB, GB, TB)";
     case SETTING_DURATION:
@@ -99,12 +104,12 @@ static int refuse(const struct setting_row *row, const char *value, bool out_of_
 {
     struct buf shown = BUF_INIT, expected = BUF_INIT;
 
-    if (row->type == SETTING_STRING) {
+    if (row->type == SETTING_STRING && *value == '\0') {
         (void)snprintf(why, SETTINGS_WHY_SIZE, "%s must not be empty", row->name);
         return -EINVAL;
     }
     buf_append_str(&expected, out_of_range ? "from " : expected_text(row->type));
-    if (out_of_range || row->type == SETTING_CHOICE)
+    if (out_of_range || row->type == SETTING_CHOICE || row->type == SETTING_STRING)
         setting_value_put_range(&expected, row);
     (void)snprintf(why, SETTINGS_WHY_SIZE, "%s is \"%s\", but must be %s", row->name,
                    setting_value_shown(&shown, value, strlen(value)), buf_str(&expected));
@@ -130,13 +135,21 @@ static int parse_number(const struct setting_row *row, const char *value, uint64
     return -EINVAL;
 }
 
+static bool string_fits(const struct setting_row *row, const char *text)
+{
+    size_t size = strlen(text);
+
+    return size >= row->min && (row->max == 0 || size <= row->max) &&
+           (!row->characters || strspn(text, row->characters) == size);
+}
+
 int setting_value_parse(const struct setting_row *row, const char *text, uint64_t *ret,
                         char why[SETTINGS_WHY_SIZE])
 {
     uint64_t number;
 
     if (row->type == SETTING_STRING)
-        return strlen(text) < row->min ? refuse(row, text, false, why) : 0;
+        return string_fits(row, text) ? 0 : refuse(row, text, false, why);
 
     int r = parse_number(row, text, &number);
     if (r == -EINVAL)

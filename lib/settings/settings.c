@@ -23,6 +23,9 @@ static const char *const log_levels[] = {
     NULL,
 };
 
+/* PostgreSQL's: ReplicationSlotValidateName in slot.c, whose length is NAMEDATALEN less its NUL. */
+#define SLOT_NAME_MAX 63
+
 #define MS   UINT64_C(1000)
 #define HOUR (UINT64_C(3600) * 1000 * MS)
 
@@ -42,6 +45,9 @@ const struct setting_row settings_rows[] = {
         .type = SETTING_STRING,
         .preset = "walbus",
         .min = 1,
+        .max = SLOT_NAME_MAX,
+        .characters = "abcdefghijklmnopqrstuvwxyz0123456789_",
+        .characters_text = "a-z, 0-9 and _",
         .for_command = true,
         .metavar = "NAME",
         .sentence = "The replication slot that the router reads.",

@@ -50,7 +50,9 @@ struct setting_row {
     enum setting_type type;
     const char *unit;   /* durations: unit of a bare number */
     const char *preset; /* the default, as it would be written; NULL: none */
-    uint64_t min, max;  /* bounds of numbers; of a string, min is its least bytes */
+    uint64_t min, max;  /* bounds of numbers; of a string its bytes, with a max of 0 as many as one likes */
+    const char *characters;      /* all that a string may be made of; NULL: any */
+    const char *characters_text; /* the same for people */
     const char *const *choices; /* NULL-terminated, for SETTING_CHOICE */
     const char *environment; /* variable, or NULL */
     bool environment_for_command; /* only walbus reads the variable: it names the router to talk to,

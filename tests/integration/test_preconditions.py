@@ -88,6 +88,79 @@ def test_right_to_create(server, conn):
         conn.run("DROP ROLE reader")
 
 
+def nothing_is_made(server, conn):
+    return (server.slot() is None and conn.rows("SELECT 1 FROM pg_publication") == [])
+
+
+def test_right_to_create_a_slot(server, conn):
+    """Without it nothing is made, the publication neither."""
+    function = "FUNCTION pg_catalog.pg_create_logical_replication_slot(name, name, boolean, boolean)"
+    conn.run("CREATE ROLE maker LOGIN REPLICATION")
+    conn.run("GRANT CREATE ON DATABASE postgres TO maker")
+    conn.run(f"REVOKE EXECUTE ON {function} FROM PUBLIC")
+    try:
+        assert f'GRANT EXECUTE ON {function} TO "maker"' in refused_by_setup(server.dsn(user="maker"))
+        assert nothing_is_made(server, conn)
+        conn.run(f"GRANT EXECUTE ON {function} TO maker")
+        assert walbus("setup", "--dsn", server.dsn(user="maker")).status == 0
+    finally:
+        server.drop_bus()
+        conn.run(f"GRANT EXECUTE ON {function} TO PUBLIC")
+        conn.run("DROP OWNED BY maker")
+        conn.run("DROP ROLE maker")
+
+
+@pytest.mark.parametrize("slots", [0, 2])
+def test_no_slot_is_free(slots):
+    """Slots of any kind and database count."""
+    with Server(settings={"max_replication_slots": slots}) as own:
+        own.start()
+        own.create_database("other")
+        with own.connect() as conn, own.connect("other") as other:
+            if slots:
+                conn.run("SELECT pg_create_physical_replication_slot('one')")
+                other.run("SELECT pg_create_logical_replication_slot('two', 'test_decoding')")
+            text = refused_by_setup(own.dsn())
+            assert f"No replication slot is free: {slots} are there, and max_replication_slots is {slots}." in text
+            assert f"ALTER SYSTEM SET max_replication_slots = {slots + 1}; then restart the server" in text
+            assert nothing_is_made(own, conn)
+            if slots:
+                conn.run("SELECT pg_drop_replication_slot('one')")
+                for _ in range(2):  # the last one is its own
+                    assert walbus("setup", "--dsn", own.dsn()).status == 0
+
+
+@pytest.mark.parametrize("encoding,name,fits", [("UTF8", 63 * "p", True), ("UTF8", 64 * "p", False),
+                                                ("UTF8", 32 * "ö", False), ("LATIN1", 32 * "ö", True)])
+def test_length_of_the_publications_name(server, encoding, name, fits):
+    """The server would cut it, in its own encoding, and nobody find it again."""
+    database = f"names_{encoding.lower()}"
+    with server.connect() as conn:
+        if not conn.rows("SELECT 1 FROM pg_database WHERE datname = %s", database):
+            server.create_database(database, encoding=encoding)
+    try:
+        with server.connect(database) as conn:
+            if fits:
+                assert walbus("setup", "--dsn", server.dsn(database), "--publication", name).status == 0
+                assert conn.rows("SELECT pubname FROM pg_publication") == [(name,)]
+            else:
+                assert "is longer than the 63 bytes of a name" in refused_by_setup(server.dsn(database), "--publication", name)
+                assert nothing_is_made(server, conn)
+    finally:
+        server.drop_bus(database, publication=name)
+
+
+@pytest.mark.parametrize("name", ["Bad name", "a-b", "ä", 64 * "s"])
+def test_names_that_no_slot_may_have(server, conn, name):
+    for command in ("setup", "teardown", "dev"):
+        arguments = [] if command == "dev" else ["--dsn", server.dsn()]
+        done = walbus(command, *arguments, "--slot", name)
+        assert done.status == 2 and done.out == b"", done
+        assert "but must be 1 to 63 characters of a-z, 0-9 and _" in done.error, done
+    assert "1 to 63 characters of a-z, 0-9 and _" in refused_by_router(server.dsn(), status=2, slot=name)
+    assert nothing_is_made(server, conn)
+
+
 class StandIn:
     """Speaks the start of the protocol as a server of another version, and refuses every query."""
 

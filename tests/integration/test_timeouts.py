@@ -9,10 +9,15 @@ from harness.command import Running, walbus
 from harness.router import Router
 from harness.waiting import holds_for, wait_for
 
+SINCE_17 = {"transaction_timeout": "1s"}
 TIMEOUTS = {"statement_timeout": "1s", "lock_timeout": "500ms", "idle_in_transaction_session_timeout": "1s",
             "idle_session_timeout": "1s"}
 # Longer than each, and than deadlock_timeout (1 s), behind which a wait for a lock looks at itself again.
 WAIT_SECONDS = 3
+
+
+def timeouts_of(conn):
+    return {**TIMEOUTS, **(SINCE_17 if conn.raw.server_version >= 170000 else {})}
 
 
 @pytest.fixture(params=["ROLE hasty", "DATABASE hasty"])
@@ -21,11 +26,11 @@ def dsn(request, server):
     with server.connect() as conn:
         conn.run("CREATE ROLE hasty LOGIN SUPERUSER")
         conn.run("CREATE DATABASE hasty")
-        for name, value in TIMEOUTS.items():
+        for name, value in timeouts_of(conn).items():
             conn.run(f"ALTER {request.param} SET {name} = '{value}'")
         try:
             with server.connect("hasty", "hasty") as hasty:
-                for name, value in TIMEOUTS.items():
+                for name, value in timeouts_of(conn).items():
                     assert hasty.rows(f"SHOW {name}") == [(value,)]
             yield server.dsn("hasty", "hasty")
         finally:
@@ -37,7 +42,7 @@ def dsn(request, server):
 def conn(server, dsn):  # pylint: disable=unused-argument
     """A session in that database, without the time-outs."""
     with server.connect("hasty") as made:
-        for name in TIMEOUTS:
+        for name in timeouts_of(made):
             made.run(f"SET {name} = 0")
         yield made
 

@@ -331,6 +331,10 @@ static struct server_facts good(void)
         .may_replicate = true,
         .may_emit = true,
         .may_create = true,
+        .may_create_slot = true,
+        .slots_max = 10,
+        .slots_used = 1,
+        .name_max = 63,
         .publication_exists = true,
         .slot_exists = true,
         .slot_logical = true,
@@ -360,6 +364,11 @@ static void spoil(struct server_facts *f, const char *id)
         f->may_emit = false;
     else if (strcmp(id, "create-right") == 0)
         f->publication_exists = f->may_create = false;
+    else if (strcmp(id, "slots-used") == 0) {
+        f->slot_exists = f->slot_logical = false;
+        f->slots_used = f->slots_max;
+    } else if (strcmp(id, "name-length") == 0)
+        f->name_too_long = true;
     else if (strcmp(id, "database") == 0)
         strcpy(f->slot_database, "other");
     else if (strcmp(id, "plugin") == 0)
@@ -396,6 +405,10 @@ static const struct {
      "\"Ro\"\"le\";"},
     {"create-right", PRECONDITION_REFUSE, SETUP, "may not create a publication",
      "GRANT CREATE ON DATABASE \"sh'op\" TO \"Ro\"\"le\";"},
+    {"slots-used", PRECONDITION_REFUSE, SETUP, "10 are there, and max_replication_slots is 10.",
+     "ALTER SYSTEM SET max_replication_slots = 11; then restart"},
+    {"name-length", PRECONDITION_REFUSE, SETUP, "\"my pub\" is longer than the 63 bytes",
+     "--publication"},
     {"database", PRECONDITION_REFUSE, ROUTER | SETUP | TEARDOWN,
      "belongs to the database \"other\"", "dbname=other"},
     {"plugin", PRECONDITION_REFUSE, ROUTER | SETUP | TEARDOWN, "wal2json",
@@ -492,6 +505,32 @@ START_TEST(rows_by_version)
 }
 END_TEST
 
+/* What only setup needs, and only to make a slot that is not there. */
+START_TEST(right_to_make_a_slot)
+{
+    struct precondition_finding out[PRECONDITION_MAX];
+
+    for (int version = 160000; version <= 170000; version += 10000) {
+        struct server_facts facts = good();
+
+        facts.version_num = version;
+        facts.may_create_slot = false;
+        facts.slots_used = facts.slots_max;
+        ck_assert_uint_eq(precondition_check(&facts, "s", "p", SETUP, out), 0);
+        facts.slots_used--;
+        facts.slot_exists = facts.slot_logical = false;
+        ck_assert_uint_eq(precondition_check(&facts, "s", "p", TEARDOWN, out), 0);
+        ck_assert_uint_eq(precondition_check(&facts, "s", "p", SETUP, out), 1);
+        ck_assert_str_eq(out[0].id, "create-right");
+        ck_assert_ptr_nonnull(strstr(buf_str(&out[0].mend),
+                                     version < 170000 ? "(name, name, boolean, boolean) TO \"Ro"
+                                                      : "(name, name, boolean, boolean, boolean) "
+                                                        "TO \"Ro"));
+        precondition_findings_deinit(out, 1);
+    }
+}
+END_TEST
+
 START_TEST(physical_slot)
 {
     struct precondition_finding out[PRECONDITION_MAX];
@@ -513,7 +552,8 @@ START_TEST(everything_at_once)
     struct server_facts facts = {.slot_exists = true, .slot_logical = true};
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-        if (strcmp(rows[i].id, "slot-missing") != 0 && strcmp(rows[i].id, "publication") != 0)
+        if (strcmp(rows[i].id, "slot-missing") != 0 && strcmp(rows[i].id, "slots-used") != 0 &&
+            strcmp(rows[i].id, "publication") != 0)
             spoil(&facts, rows[i].id);
     size_t n = precondition_check(&facts, "s", "p", ROUTER, out);
     ck_assert_uint_eq(n, 12);
@@ -570,4 +610,5 @@ END_TEST
 UNIT_MAIN("pg", quoting, messages_of_libpq, sqlstate_of_message, password_in_dsn,
           connect_params_in_order, patience, connect_that_fails, array_bytes, statement_of_one,
           statement_of_many, statement_too_large, reading_lsns, nothing_to_find, each_row,
-          rows_by_version, physical_slot, everything_at_once, verdict_of_findings, explain_connect)
+          rows_by_version, right_to_make_a_slot, physical_slot, everything_at_once,
+          verdict_of_findings, explain_connect)

@@ -57,6 +57,8 @@ START_TEST(rows_are_whole)
         ck_assert_int_eq(row->sentence[strlen(row->sentence) - 1], '.');
         ck_assert_int_eq(row->choices != NULL, row->type == SETTING_CHOICE);
         ck_assert_int_eq(row->unit != NULL, row->type == SETTING_DURATION);
+        ck_assert_int_eq(row->characters != NULL, row->type == SETTING_STRING && row->max > 0);
+        ck_assert_int_eq(row->characters != NULL, row->characters_text != NULL);
         ck_assert_uint_le(row->offset, sizeof(struct settings) - sizeof(uint64_t));
         ck_assert_ptr_eq(settings_find(row->name), row);
         ck_assert_str_eq(settings_nearest(row->name), row->name);
@@ -113,6 +115,15 @@ START_TEST(values)
         {"log-level", "\x1b[2J\n",
          "log-level is \"\\x1b[2J\\n\", but must be one of debug|info|warning|error", 0},
         {"slot", "", "slot must not be empty", 0},
+        {"slot", "Bad name",
+         "slot is \"Bad name\", but must be 1 to 63 characters of a-z, 0-9 and _", 0},
+        {"slot", "na\xc3\xafve",
+         "slot is \"na\xc3\xafve\", but must be 1 to 63 characters of a-z, 0-9 and _", 0},
+        {"slot", "a-b", "slot is \"a-b\", but must be 1 to 63 characters of a-z, 0-9 and _", 0},
+        {"slot", "a2345678901234567890123456789012345678901234567890123456789_1234",
+         "slot is \"a2345678901234567890123456789012345678901234567890123456789_...\", but must be "
+         "1 to 63 characters of a-z, 0-9 and _",
+         0},
         {"publication", "", "publication must not be empty", 0},
         {"socket", "", "socket must not be empty", 0},
         {"socket-group", "", "socket-group must not be empty", 0},
@@ -193,6 +204,11 @@ START_TEST(stronger_sources_win_in_any_order)
         /* The last of equals wins: an option given twice. */
         ck_assert_int_eq(set(&s, "slot", "again", SETTING_OPTION, why), 0);
         ck_assert_str_eq(s.slot, "again");
+        static const char longest[] =
+            "0_23456789abcdefghijklmnopqrstuvwxyz___________________________";
+        ck_assert_uint_eq(sizeof longest - 1, 63);
+        ck_assert_int_eq(set(&s, "slot", longest, SETTING_OPTION, why), 0);
+        ck_assert_str_eq(s.slot, longest);
         /* What is overruled is still looked at. */
         ck_assert_int_eq(set(&s, "log-level", "loud", SETTING_FILE, why), -EINVAL);
         ck_assert_int_eq(set(&s, "slot", "", SETTING_FILE, why), -EINVAL);
