@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "settings/settings_file.h"
 
 /* ---- words on stderr ---- */
 

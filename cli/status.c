@@ -14,6 +14,7 @@
 #include "client/subscriber.h"
 #include "codec/cbor.h"
 #include "print_status.h"
+#include "settings/socket_place.h"
 
 #define COMMAND "status"
 

@@ -19,6 +19,7 @@
 #include "client/subscriber.h"
 #include "output.h"
 #include "print.h"
+#include "settings/socket_place.h"
 
 #define COMMAND "tail"
 

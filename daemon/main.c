@@ -19,6 +19,8 @@
 #include "pg/connect.h"
 #include "router.h"
 #include "settings/settings.h"
+#include "settings/settings_file.h"
+#include "settings/socket_place.h"
 
 #define OPTIONS_MAX 32
 

@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/macros.h"
@@ -285,4 +286,24 @@ int text_parse_size(const char *text, uint64_t *ret_bytes)
 int text_parse_duration(const char *text, const char *default_unit, uint64_t *ret_us)
 {
     return parse_quantity(text, duration_units, default_unit, ret_us);
+}
+
+static void put_quantity(struct buf *out, const struct unit *units, uint64_t v)
+{
+    const struct unit *largest = units;
+
+    for (const struct unit *u = units; u->word; u++)
+        if (v % u->factor == 0)
+            largest = u;
+    buf_printf(out, "%" PRIu64 "%s", v / largest->factor, largest->word);
+}
+
+void text_put_size(struct buf *out, uint64_t bytes)
+{
+    put_quantity(out, size_units, bytes);
+}
+
+void text_put_duration(struct buf *out, uint64_t us)
+{
+    put_quantity(out, duration_units, us);
 }

@@ -49,4 +49,8 @@ char *text_hex(const void *data, size_t size, char *out);
 int text_parse_size(const char *text, uint64_t *ret_bytes) MUST_CHECK;
 int text_parse_duration(const char *text, const char *default_unit, uint64_t *ret_us) MUST_CHECK;
 
+/** The same number as text_parse_… reads it back, in the largest unit in which it is whole: "1536B", "90min". */
+void text_put_size(struct buf *out, uint64_t bytes);
+void text_put_duration(struct buf *out, uint64_t us);
+
 #endif

@@ -7,8 +7,6 @@
  * of rows, from which parsing of options, environment and file, `--help`, and the man
  * page's table are made. An option beats the environment, the environment the
  * file, the file the default. An unknown key is an error that names the nearest known one.
- *
- * File: INI, section [walbusd], keys as the options without dashes in front.
  */
 
 #include <stdbool.h>
@@ -20,7 +18,8 @@
 #include "base/macros.h"
 
 #define SETTINGS_WHY_SIZE 512
-#define SETTINGS_DEFAULT_FILE "/etc/walbus/walbus.conf"
+/** Room for the table's rows. */
+#define SETTINGS_ROWS_MAX 16
 
 enum setting_source { SETTING_DEFAULT = 0, SETTING_FILE, SETTING_ENVIRONMENT, SETTING_OPTION };
 
@@ -43,7 +42,7 @@ struct settings {
     uint64_t heartbeat_interval; /* µs */
     uint64_t log_format; /* enum log_format */
     uint64_t log_level;  /* enum log_level */
-    enum setting_source sources[16]; /* by row */
+    enum setting_source sources[SETTINGS_ROWS_MAX]; /* by row */
 };
 
 struct setting_row {
@@ -86,22 +85,7 @@ const char *settings_nearest(const char *name);
  *  walbusd, see environment_for_command. 0; -EINVAL with `why`; -ENOMEM. */
 int settings_from_environment(struct settings *s, bool command, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 
-/** Reads a file. A missing one is -ENOENT, without `why`. Every fault is -EINVAL with file and line in
- *  `why` ("/etc/walbus/walbus.conf:3: …"): a syntax error, an unknown section or key, a key twice, a value that is
- *  not accepted, a NUL, a line that is too long. A file that cannot be opened or read: -EINVAL. -ENOMEM.
- *  After a fault the lines above it are set. Not for two threads at once: inih's limits are global. */
-int settings_from_file(struct settings *s, const char *path, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
-
 /** The option table for --help: one paragraph a row. command_only: for walbus, rows with for_command. */
 void settings_help(struct buf *out, bool command_only);
-
-/** The router's socket for walbusd: the setting, else
- *  $RUNTIME_DIRECTORY/walbus.sock, as root /run/walbus/walbus.sock, $XDG_RUNTIME_DIR/walbus.sock.
- *  0 and a malloc'ed path; -EINVAL with `why` (nothing fits, or over 107 bytes). */
-int settings_router_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
-/** For a client: the setting (--socket, WALBUS_SOCKET), then the first that exists of
- *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock. 0 and a malloc'ed path; -ENOENT with `why`
- *  when neither exists (no router is running); -EINVAL with `why` (over 107 bytes); -ENOMEM. */
-int settings_client_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 
 #endif

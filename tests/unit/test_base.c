@@ -601,6 +601,44 @@ START_TEST(durations)
 }
 END_TEST
 
+/* What is written is read back as the same number, and in the largest unit that needs no fraction. */
+START_TEST(quantities_are_written)
+{
+    static const struct {
+        uint64_t v;
+        const char *size, *duration;
+    } cases[] = {
+        {0, "0TB", "0d"},
+        {1, "1B", "1us"},
+        {999, "999B", "999us"},
+        {1000, "1000B", "1ms"},
+        {1024, "1kB", "1024us"},
+        {1536, "1536B", "1536us"},
+        {60000000, "60000000B", "1min"},
+        {UINT64_C(5400000000), "5400000000B", "90min"},
+        {UINT64_C(86400000000), "84375000kB", "1d"},
+        {UINT64_C(3) << 40, "3TB", "3298534883328us"},
+        {UINT64_MAX, "18446744073709551615B", "18446744073709551615us"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct buf out = BUF_INIT;
+        uint64_t back = 7;
+
+        text_put_size(&out, cases[i].v);
+        ck_assert_int_eq(text_parse_size(buf_str(&out), &back), 0);
+        ck_assert_uint_eq(back, cases[i].v);
+        ck_assert_str_eq(buf_str(&out), cases[i].size);
+        buf_clear(&out);
+        text_put_duration(&out, cases[i].v);
+        ck_assert_str_eq(buf_str(&out), cases[i].duration);
+        ck_assert_int_eq(text_parse_duration(buf_str(&out), "d", &back), 0);
+        ck_assert_uint_eq(back, cases[i].v);
+        buf_deinit(&out);
+    }
+}
+END_TEST
+
 /* ---- log ---- */
 
 struct log_capture {
@@ -822,5 +860,5 @@ UNIT_MAIN("base", bytes_big_endian, bytes_equal_compares_all, buf_builds, buf_gr
           buf_failure_latches, clock_text_round_trip, clock_text_is_clamped,
           clock_parses_zones_and_fractions, clock_refuses, clocks_run, clock_time_left, utf8_limits,
           utf8_every_code_point, visible, visible_is_safe_for_every_byte_pair, nearest, hex, sizes,
-          durations, log_text, log_json, log_levels, log_writes_once, fd_close_keeps_errno,
-          fd_address_limits, fd_connects)
+          durations, quantities_are_written, log_text, log_json, log_levels, log_writes_once,
+          fd_close_keeps_errno, fd_address_limits, fd_connects)
