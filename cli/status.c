@@ -10,11 +10,11 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/socket_place.h"
 #include "base/text.h"
 #include "client/subscriber.h"
 #include "codec/cbor.h"
 #include "print_status.h"
-#include "settings/socket_place.h"
 
 #define COMMAND "status"
 
@@ -47,7 +47,7 @@ struct status {
     uint64_t request; /* the one that is awaited */
     struct subscriber *sub;
     struct buf answer;                   /* the last one, a CBOR map */
-    char unreachable[SETTINGS_WHY_SIZE]; /* why there is no router, so far */
+    char unreachable[SOCKET_PLACE_WHY_SIZE]; /* why there is no router, so far */
 };
 
 static int show(struct status *s)
@@ -162,7 +162,7 @@ static int ask(struct status *s)
 static int find_socket(struct status *s, char **ret)
 {
     for (;;) {
-        int rc = settings_client_socket(&s->cli->settings, ret, s->unreachable);
+        int rc = socket_place_of_client(s->cli->settings.socket, ret, s->unreachable);
 
         if (rc == 0)
             return -1;

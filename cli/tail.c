@@ -15,11 +15,11 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/socket_place.h"
 #include "base/text.h"
 #include "client/subscriber.h"
 #include "output.h"
 #include "print.h"
-#include "settings/socket_place.h"
 
 #define COMMAND "tail"
 
@@ -339,8 +339,8 @@ static bool wants_colour(void)
 
 static int run_with(struct cli *cli, const struct tail_options *o, struct tail *t)
 {
-    char why[SETTINGS_WHY_SIZE], *path;
-    int rc = settings_client_socket(&cli->settings, &path, why);
+    char why[SOCKET_PLACE_WHY_SIZE], *path;
+    int rc = socket_place_of_client(cli->settings.socket, &path, why);
 
     if (rc == -ENOENT)
         return cli_unreachable(COMMAND, "%s", why);
