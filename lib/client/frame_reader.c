@@ -61,6 +61,11 @@ int frame_reader_next(struct frame_reader *r, struct frame_header *ret_header,
     return 1;
 }
 
+void frame_reader_put_back(struct frame_reader *r)
+{
+    r->parsed = r->start;
+}
+
 /** Bytes of the frame at `start`, as far as known; its header was found good. */
 static size_t frame_need(const struct frame_reader *r)
 {
