@@ -55,7 +55,8 @@ static const struct cli_option tail_cli_options[] = {
     {NULL, NULL, NULL},
 };
 
-static int add_filter(struct walbus_filter *list, size_t *n, enum walbus_filter_kind kind, const char *text)
+static int add_filter(struct walbus_filter *list, size_t *n, enum walbus_filter_kind kind,
+                      const char *text)
 {
     size_t size = strlen(text);
 
@@ -121,12 +122,12 @@ struct tail {
     struct output output;
     int signal_fd;
     uint64_t deadline_ns;
-    uint64_t count;       /* messages printed */
+    uint64_t count;              /* messages printed */
     struct walbus_position last; /* handled, not necessarily written yet */
-    bool moved;           /* `last` is not acknowledged yet */
-    bool ready;           /* SUBSCRIBED has come once */
-    bool deaf;            /* nobody reads stdout any more, and stderr is to stay silent */
-    bool done;            /* `status` is what to exit with */
+    bool moved;                  /* `last` is not acknowledged yet */
+    bool ready;                  /* SUBSCRIBED has come once */
+    bool deaf;                   /* nobody reads stdout any more, and stderr is to stay silent */
+    bool done;                   /* `status` is what to exit with */
     int status;
 };
 

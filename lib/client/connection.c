@@ -30,14 +30,11 @@ int connection_open(struct connection *c, const char *path, const char *client)
 
     connection_close(c);
     frame_reader_reset(&c->in);
-    int fd = fd_connect_unix(path);
-    if (fd < 0)
-        return fd;
-    control_hello_encode(&hello, &c->out);
-    if (c->out.failed) {
+    control_hello_encode(&hello, &c->out); /* first, so that the router is not called in vain */
+    int fd = c->out.failed ? -ENOMEM : fd_connect_unix(path);
+    if (fd < 0) {
         buf_deinit(&c->out);
-        (void)fd_close(fd);
-        return -ENOMEM;
+        return fd;
     }
     c->fd = fd;
     return 0;

@@ -81,7 +81,7 @@ static int make_room(struct frame_reader *r)
     size_t want = MAX(need, FRAME_READER_SIZE);
 
     if (have == 0)
-        r->start = r->end = 0;
+        r->start = r->parsed = r->end = 0;
     if (want > r->cap || (want < r->cap && have <= want)) {
         uint8_t *data = malloc(want);
 

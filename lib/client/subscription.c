@@ -452,7 +452,7 @@ enum walbus_result walbus_subscription_process(struct walbus_subscription *s,
     if (!ret)
         return note(s, WALBUS_BAD_ARGUMENT);
     int rc = step(s);
-    s->more = rc > 0;
+    s->more = rc != 0; /* what there was no memory for may wait in here, and not in the socket */
     if (rc < 0)
         return note(s, WALBUS_NO_MEMORY);
     if (rc == 0 && s->state == STATE_ENDED) {

@@ -52,7 +52,7 @@ struct walbus_subscription {
     uint64_t wake_ns;   /* WAITING: when to connect */
     uint64_t ready_ns;  /* READY: since when */
     unsigned attempts;  /* connects since one that lasted */
-    bool more;          /* the last process gave a delivery: there may be another without a wait */
+    bool more;          /* the last process gave something: there may be more without a wait */
     bool stopping;      /* the router said so and reads last acknowledgements */
     bool stopping_seen; /* and the caller has had its turn since */
     bool told_gone;     /* the caller was told that the router is away */

@@ -16,7 +16,8 @@ static void on_log(void *context, const char *sentence)
 {
     struct fake_router *f = context;
 
-    ck_assert(strlen(sentence) > 10);
+    /* Nothing is asserted here: Check needs memory for it, and test_memory.c counts it. */
+    f->mumbled |= strlen(sentence) <= 10;
     f->logged++;
     f->gone += strstr(sentence, "reconnecting.") != NULL;
     f->back += strcmp(sentence, "The router is back.") == 0;
@@ -90,6 +91,7 @@ void fake_open_with(struct fake_router *f, struct walbus_subscription_options op
 void fake_close(struct fake_router *f)
 {
     f->sub = walbus_subscription_close(f->sub);
+    ck_assert(!f->mumbled);
     f->connection = fd_close(f->connection);
     if (f->listener >= 0)
         fake_unlisten(f);

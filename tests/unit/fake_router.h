@@ -27,6 +27,7 @@ struct fake_router {
     unsigned gone, back; /* how often the log said so */
     unsigned logged;     /* sentences in all */
     char sentence[640];  /* the last of them */
+    bool mumbled;        /* one was no sentence */
 };
 
 /** The place of a router that does not listen yet, and nothing else. */
