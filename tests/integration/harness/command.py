@@ -45,11 +45,12 @@ def walbus(*arguments, stdin=None, env=None, seconds=60, build=None):
 class Running:
     """A walbus that goes on, as `tail` does: outputs in files, ended by the test."""
 
-    def __init__(self, *arguments, env=None, stdout=None):
+    def __init__(self, *arguments, env=None, stdout=None, program=None):
+        """program: the words of another command than walbus."""
         self.arguments = arguments
         self._out = tempfile.TemporaryFile()
         self._err = tempfile.TemporaryFile()
-        self.process = subprocess.Popen([places.walbus(), *arguments], env=places.child_environment(env), cwd="/",
+        self.process = subprocess.Popen([*(program or [places.walbus()]), *arguments], env=places.child_environment(env), cwd="/",
                                         stdin=subprocess.DEVNULL,
                                         stdout=self._out if stdout is None else stdout, stderr=self._err,
                                         preexec_fn=places.die_with_parent())
@@ -68,9 +69,9 @@ class Running:
         return self._content(self._err)
 
     def wait_ready(self, seconds=20):
-        """`tail` prints the line `ready` on stderr once it is subscribed."""
+        """`tail` prints the line `ready` on stderr once it is subscribed; other programs where they like."""
         def ready():
-            if b"ready\n" in self.err:
+            if b"ready\n" in self.err or b"ready\n" in self.out:
                 return True
             assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.err!r}"
             return False
