@@ -18,8 +18,12 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 asan=$root/build-asan
 plain=$root/build-plain
+thread=$root/build-thread
 # shellcheck source=tests/install.sh
 . "$root/tests/install.sh"
+
+# What is built; nothing named is everything.
+targets=()
 
 # build FOLDER OPTION...: a failure shows the end of the log.
 build()
@@ -29,7 +33,7 @@ build()
     mkdir -p "$folder"
     echo "Building in $folder"
     if ! { { [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" -Dwerror=true "$@"; } &&
-        ninja -C "$folder"; } >"$log" 2>&1; then
+        ninja -C "$folder" ${targets[@]+"${targets[@]}"}; } >"$log" 2>&1; then
         tail -n 40 "$log"
         echo "Building failed; all of it is in $log"
         echo "0 passed, 1 failed, 0 skipped"
@@ -57,6 +61,25 @@ further_packages()
     fi
     if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
         printf '%s\n' "${packages_pgbouncer[@]}"
+    fi
+}
+
+# Whether this compiler has ThreadSanitizer, and this kernel runs it.
+has_thread_sanitizer()
+{
+    mkdir -p "$thread"
+    echo 'int main(void) { return 0; }' >"$thread/probe.c"
+    cc -fsanitize=thread "$thread/probe.c" -o "$thread/probe" >"$thread/probe.log" 2>&1 &&
+        "$thread/probe" >>"$thread/probe.log" 2>&1
+}
+
+# What follows in several threads, with ThreadSanitizer; test_subscribe_api.py skips without it.
+build_for_threads()
+{
+    local targets=(examples/subscribe examples/subscribe_poll tests/integration/subscribe_api)
+    if has_thread_sanitizer; then
+        build "$thread" -Dtests=enabled -Db_sanitize=thread
+        export WALBUS_TEST_THREAD_BUILD=$thread
     fi
 }
 
@@ -135,6 +158,9 @@ main()
     if [ "$what" != unit ]; then
         build "$plain" -Dtests=enabled # memory figures and valgrind bear no sanitizers
     fi
+    case $what in
+    all | integration | ci) build_for_threads ;;
+    esac
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
 
     case $what in
