@@ -40,6 +40,21 @@ int cli_connect(struct cli *cli, const char *command, struct pg_conn **ret)
     return status;
 }
 
+int cli_run_connected(struct cli *cli, const char *command, void *state, int argc, char **argv,
+                      int (*work)(struct cli *cli, void *state, struct pg_conn *conn))
+{
+    struct pg_conn *conn;
+
+    if (argc > 0)
+        return cli_usage(command, "There is no operand here: '%s'.", argv[0]);
+    int status = cli_connect(cli, command, &conn);
+    if (status != CLI_OK)
+        return status;
+    status = work(cli, state, conn);
+    PQfinish(conn);
+    return status;
+}
+
 void cli_report(const char *command, const char *finding, const char *mend)
 {
     struct buf line = BUF_INIT;

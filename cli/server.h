@@ -17,6 +17,12 @@
  */
 int cli_connect(struct cli *cli, const char *command, struct pg_conn **ret) MUST_CHECK;
 
+/** A command that has no operands and does its work over one connection: refuses operands, connects,
+ *  calls `work` with the command's `state`, closes. Returns the exit status, that of `work` if it
+ *  came to it. */
+int cli_run_connected(struct cli *cli, const char *command, void *state, int argc, char **argv,
+                      int (*work)(struct cli *cli, void *state, struct pg_conn *conn));
+
 /**
  * Reads the facts and evaluates the table for `asker`. CLI_OK when all is well; else says every
  * finding and its mend on stderr and returns CLI_FAILED (CLI_UNREACHABLE when the connection

@@ -97,8 +97,9 @@ static void say(enum made made, const char *what, const char *name)
     (void)printf("%s \"%s\" %s\n", what, name, made == MADE ? "created" : "is there already");
 }
 
-static int set_up(struct cli *cli, const struct setup *s, struct pg_conn *conn)
+static int set_up(struct cli *cli, void *state, struct pg_conn *conn)
 {
+    const struct setup *s = state;
     const char *publication = cli->settings.publication, *slot = cli->settings.slot;
     enum made made = WAS_THERE;
     struct server_facts facts;
@@ -142,16 +143,7 @@ static int set_up(struct cli *cli, const struct setup *s, struct pg_conn *conn)
 
 static int run(struct cli *cli, void *state, int argc, char **argv)
 {
-    struct pg_conn *conn;
-
-    if (argc > 0)
-        return cli_usage(NAME, "There is no operand here: '%s'.", argv[0]);
-    int status = cli_connect(cli, NAME, &conn);
-    if (status != CLI_OK)
-        return status;
-    status = set_up(cli, state, conn);
-    PQfinish(conn);
-    return status;
+    return cli_run_connected(cli, NAME, state, argc, argv, set_up);
 }
 
 static const struct cli_option options[] = {

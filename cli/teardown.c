@@ -120,8 +120,9 @@ static int drop_slot(struct cli *cli, struct pg_conn *conn, bool force)
     return status;
 }
 
-static int tear_down(struct cli *cli, const struct teardown *t, struct pg_conn *conn)
+static int tear_down(struct cli *cli, void *state, struct pg_conn *conn)
 {
+    const struct teardown *t = state;
     struct server_facts facts;
 
     int status = cli_check(cli, NAME, conn, PRECONDITION_FOR_TEARDOWN, &facts);
@@ -147,16 +148,7 @@ static int tear_down(struct cli *cli, const struct teardown *t, struct pg_conn *
 
 static int run(struct cli *cli, void *state, int argc, char **argv)
 {
-    struct pg_conn *conn;
-
-    if (argc > 0)
-        return cli_usage(NAME, "There is no operand here: '%s'.", argv[0]);
-    int status = cli_connect(cli, NAME, &conn);
-    if (status != CLI_OK)
-        return status;
-    status = tear_down(cli, state, conn);
-    PQfinish(conn);
-    return status;
+    return cli_run_connected(cli, NAME, state, argc, argv, tear_down);
 }
 
 static const struct cli_option options[] = {

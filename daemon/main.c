@@ -40,6 +40,8 @@ static void print_help(void)
                    "  --config FILE\n"
                    "      Settings file instead of " SETTINGS_DEFAULT_FILE ", which may be missing.\n"
                    "  --help, --version\n\n"
+                   "SIGTERM and SIGINT stop it. SIGHUP changes nothing yet: the settings are read at\n"
+                   "start, so restart it to change one.\n\n"
                    "Exit status: 0 clean stop, 1 failure, 2 usage or configuration,\n"
                    "4 the slot or the server is not what it was: the operator must decide.\n\n"
                    "Example:\n"

@@ -44,14 +44,32 @@ static void put_uint(struct buf *out, const char *key, uint64_t v)
     cbor_put_uint(out, v);
 }
 
+/* Foreign bytes into a text string, which must be UTF-8: a filter or a server's words may be in any encoding. */
+static void put_utf8(struct buf *text, struct bytes bytes)
+{
+    if (text_is_utf8(bytes))
+        buf_append(text, bytes.data, bytes.size);
+    else
+        text_put_visible(text, bytes);
+}
+
+static void put_foreign(struct buf *out, const char *key, struct bytes bytes)
+{
+    struct buf utf8 = BUF_INIT;
+
+    cbor_put_str(out, key);
+    put_utf8(&utf8, bytes);
+    cbor_put_text(out, buf_bytes(&utf8));
+    buf_deinit(&utf8);
+}
+
 static void put_slot(struct buf *out, const struct source *s)
 {
     const struct server_facts *f = &s->facts;
 
     cbor_put_str(out, "slot");
     cbor_put_map(out, s->has_facts ? 7 : 1);
-    cbor_put_str(out, "name");
-    cbor_put_str(out, s->slot);
+    put_foreign(out, "name", bytes_of_text(s->slot));
     if (!s->has_facts)
         return;
     put_lsn(out, "restart_lsn", f->slot_restart_lsn);
@@ -69,18 +87,27 @@ static void put_slot(struct buf *out, const struct source *s)
     put_lsn(out, "mark", s->stream.feedback.mark);
 }
 
-/* Foreign bytes into a text string, which must be UTF-8: a filter or a server's words may be in any encoding. */
-static void put_utf8(struct buf *text, struct bytes bytes)
-{
-    if (text_is_utf8(bytes))
-        buf_append(text, bytes.data, bytes.size);
-    else
-        text_put_visible(text, bytes);
-}
-
 /* So much of a subscription is shown that the answer fits into a frame, whatever others subscribe to. */
 #define FILTERS_SHOWN     4
-#define FILTER_SHOWN_SIZE 48
+#define FILTER_SHOWN_SIZE 48u
+
+/* The beginning of a filter. What is no UTF-8 grows by its escapes, so the limit is on what is shown. */
+static void put_beginning(struct buf *text, struct bytes filter)
+{
+    struct bytes first = {filter.data, MIN(filter.size, FILTER_SHOWN_SIZE)};
+    size_t end = text->size + FILTER_SHOWN_SIZE;
+    bool whole = first.size == filter.size;
+
+    put_utf8(text, first);
+    if (text->size > end) {
+        while ((text->data[end] & 0xc0) == 0x80) /* not within a character */
+            end--;
+        text->size = end;
+        whole = false;
+    }
+    if (!whole)
+        buf_append_str(text, "...");
+}
 
 static void put_filters(struct buf *out, const char *key, const struct filter *filters, size_t n)
 {
@@ -90,15 +117,10 @@ static void put_filters(struct buf *out, const char *key, const struct filter *f
     cbor_put_str(out, key);
     cbor_put_array(out, shown + (shown < n));
     for (size_t i = 0; i < shown; i++) {
-        struct bytes filter = filters[i].text;
-
         buf_clear(&text);
-        filter.size = MIN(filter.size, (size_t)FILTER_SHOWN_SIZE);
         if (filters[i].kind != FILTER_PATTERN)
             buf_append_str(&text, filters[i].kind == FILTER_EXACT ? "exact:" : "starts-with:");
-        put_utf8(&text, filter);
-        if (filter.size < filters[i].text.size)
-            buf_append_str(&text, "...");
+        put_beginning(&text, filters[i].text);
         cbor_put_text(out, buf_bytes(&text));
     }
     if (shown < n) {
@@ -124,18 +146,14 @@ static void put_session(struct buf *out, const struct session *s)
     put_uint(out, "messages", s->messages);
 }
 
-static void put_text_or_null(struct buf *out, const char *key, struct buf *text)
+static void put_foreign_or_null(struct buf *out, const char *key, struct bytes bytes)
 {
-    struct buf utf8 = BUF_INIT;
-
-    cbor_put_str(out, key);
-    if (text->size) {
-        put_utf8(&utf8, buf_bytes(text));
-        cbor_put_text(out, buf_bytes(&utf8));
-    } else {
-        cbor_put_null(out);
+    if (bytes.size) {
+        put_foreign(out, key, bytes);
+        return;
     }
-    buf_deinit(&utf8);
+    cbor_put_str(out, key);
+    cbor_put_null(out);
 }
 
 void router_put_status(struct router *r, struct buf *out)
@@ -174,5 +192,5 @@ void router_put_status(struct router *r, struct buf *out)
         put_session(out, session);
     cbor_put_str(out, "subscriptions");
     cbor_put_array(out, 0);
-    put_text_or_null(out, "last_error", &s->last_error);
+    put_foreign_or_null(out, "last_error", buf_bytes(&s->last_error));
 }

@@ -3,9 +3,9 @@
 #define WALBUS_BASE_BYTES_H
 
 /*
- * Big-endian integers in byte strings, and a bounded reader over bytes of
- * foreign origin. Both the replication protocol and our own frames are
- * big-endian ("network order").
+ * Byte strings, and big-endian integers in them: both the replication protocol
+ * and our own frames are in "network order". Nothing here looks at lengths; who
+ * reads bytes of foreign origin compares with what is left before.
  */
 
 #include <stdbool.h>
@@ -48,7 +48,8 @@ static inline void bytes_put_u64(uint8_t *p, uint64_t v)
     bytes_put_u32(p + 4, (uint32_t)v);
 }
 
-/** A borrowed byte string; `data` may be NULL when `size` is 0. Nobody frees through it. */
+/** A byte string; `data` may be NULL when `size` is 0. Borrowed, unless who holds it says that it is
+ *  owned. */
 struct bytes {
     const uint8_t *data;
     size_t size;

@@ -60,12 +60,14 @@ static bool next_chunk(struct cbor_reader *r, const struct cbor_head *string, si
 
 /* ---- numbers ---- */
 
-static void put_negative(struct buf *out, uint64_t arg)
+static void put_integer(struct buf *out, const struct cbor_head *h)
 {
-    if (arg == UINT64_MAX)
+    if (h->type == CBOR_UINT)
+        buf_printf(out, "%" PRIu64, h->arg);
+    else if (h->arg == UINT64_MAX) /* the value is -1 - arg */
         buf_append_str(out, "-18446744073709551616");
     else
-        buf_printf(out, "-%" PRIu64, arg + 1);
+        buf_printf(out, "-%" PRIu64, h->arg + 1);
 }
 
 static void put_zeros(struct buf *out, int n)
@@ -230,11 +232,21 @@ static void put_text(struct buf *out, struct bytes text, enum string_style style
     buf_append(out, text.data + copied, text.size - copied);
 }
 
+static void put_quote(struct buf *out, enum string_style style)
+{
+    buf_append_str(out, style == STRING_DIAGNOSTIC_IN_JSON ? "\\\"" : "\"");
+}
+
+static void put_quoted(struct buf *out, struct bytes text, enum string_style style)
+{
+    put_quote(out, style);
+    put_text(out, text, style);
+    put_quote(out, style);
+}
+
 void json_put_string(struct buf *out, struct bytes text)
 {
-    buf_append_u8(out, '"');
-    put_text(out, text, STRING_JSON);
-    buf_append_u8(out, '"');
+    put_quoted(out, text, STRING_JSON);
 }
 
 static void put_hex(struct buf *out, struct bytes v, const char *digits)
@@ -250,42 +262,36 @@ static void put_hex(struct buf *out, struct bytes v, const char *digits)
 
 static void diagnostic_item(struct cbor_reader *r, struct buf *out, enum string_style style);
 
-static void diagnostic_chunk(struct bytes chunk, enum cbor_kind type, struct buf *out,
-                             enum string_style style)
-{
-    const char *quote = style == STRING_DIAGNOSTIC_IN_JSON ? "\\\"" : "\"";
-
-    if (type == CBOR_BYTES) {
-        buf_append_str(out, "h'");
-        put_hex(out, chunk, "0123456789abcdef");
-        buf_append_u8(out, '\'');
-        return;
-    }
-    buf_append_str(out, quote);
-    put_text(out, chunk, style);
-    buf_append_str(out, quote);
-}
-
 static void diagnostic_string(struct cbor_reader *r, const struct cbor_head *h, struct buf *out,
                               enum string_style style)
 {
     struct bytes chunk;
     size_t n = 0;
 
-    if (!h->indefinite) {
-        diagnostic_chunk(h->str, h->type, out, style);
+    for (; next_chunk(r, h, n, &chunk); n++) {
+        if (h->indefinite)
+            buf_append_str(out, n == 0 ? "(_ " : ", ");
+        if (h->type == CBOR_BYTES) {
+            buf_append_str(out, "h'");
+            put_hex(out, chunk, "0123456789abcdef");
+            buf_append_u8(out, '\'');
+        } else {
+            put_quoted(out, chunk, style);
+        }
+    }
+    if (n > 0) {
+        if (h->indefinite)
+            buf_append_u8(out, ')');
         return;
     }
-    for (; next_chunk(r, h, n, &chunk); n++) {
-        buf_append_str(out, n == 0 ? "(_ " : ", ");
-        diagnostic_chunk(chunk, h->type, out, style);
+    /* No chunk at all, which is not the same as an empty one. */
+    if (h->type == CBOR_BYTES) {
+        buf_append_str(out, "''");
+    } else {
+        put_quote(out, style);
+        put_quote(out, style);
     }
-    if (n > 0)
-        buf_append_u8(out, ')');
-    else if (h->type == CBOR_BYTES)
-        buf_append_str(out, "''_");
-    else
-        buf_append_str(out, style == STRING_DIAGNOSTIC_IN_JSON ? "\\\"\\\"_" : "\"\"_");
+    buf_append_u8(out, '_');
 }
 
 static void diagnostic_container(struct cbor_reader *r, const struct cbor_head *h, struct buf *out,
@@ -351,10 +357,8 @@ static void diagnostic_item(struct cbor_reader *r, struct buf *out, enum string_
 
     switch (h.type) {
     case CBOR_UINT:
-        buf_printf(out, "%" PRIu64, h.arg);
-        break;
     case CBOR_NINT:
-        put_negative(out, h.arg);
+        put_integer(out, &h);
         break;
     case CBOR_BYTES:
     case CBOR_TEXT:
@@ -523,10 +527,8 @@ static void json_item(struct cbor_reader *r, struct buf *out, enum bytes_form fo
 
     switch (h.type) {
     case CBOR_UINT:
-        buf_printf(out, "%" PRIu64, h.arg);
-        break;
     case CBOR_NINT:
-        put_negative(out, h.arg);
+        put_integer(out, &h);
         break;
     case CBOR_BYTES:
     case CBOR_TEXT:

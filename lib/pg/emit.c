@@ -32,7 +32,7 @@ static const char sql_many_flush[] =
 /* Head, array_recv in src/backend/utils/adt/arrayfuncs.c: dimensions, whether there are NULLs, the
  * elements' type, then of each dimension its length and lower bound; then each element's length and
  * bytes. */
-enum { ARRAY_N_AT = 12, ARRAY_HEAD = 20 };
+enum { ARRAY_N_AT = 12 };
 
 void emit_array_init(struct emit_array *array, uint32_t element_oid)
 {

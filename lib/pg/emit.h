@@ -7,13 +7,13 @@
  * binary parameters of declared types, so that an untyped literal can never pick its text variant,
  * and with every name qualified, so that no search_path matters.
  *
- * Many messages go in one statement as two arrays, in PostgreSQL's binary form,
- * unnested side by side in a subquery's select list. The rows of that come in the order of the
- * arrays, one at a time; unnest in FROM would first write all contents into a tuplestore, and on
- * disk beyond work_mem.
+ * Many messages go in one statement as arrays, one of prefixes and one of contents, in PostgreSQL's
+ * binary form, unnested side by side in a subquery's select list. The rows of that come in the
+ * order of the arrays, one at a time; unnest in FROM would first write all contents into a
+ * tuplestore, and on disk beyond work_mem.
  *
  * From PostgreSQL 17 on a non-transactional message asks for a flush; of many
- * the last one does, which flushes everything before it.
+ * the last one does, which flushes everything before it: a third array says which.
  */
 
 #include <stdbool.h>
@@ -53,7 +53,8 @@ void emit_array_open(struct emit_array *array);
 int emit_array_close(struct emit_array *array) MUST_CHECK;
 /** Writes the number of elements into the head and returns the whole; at least one element. */
 struct bytes emit_array_finish(struct emit_array *array);
-/** What the array takes in the server's memory at most: each element aligned, with its head. */
+/** What the array's elements take in the server's memory at most, aligned and each with its head; the
+ *  array's own head may be some bytes longer there. */
 size_t emit_array_server_size(const struct emit_array *array);
 
 /* ---- statements ---- */
@@ -73,11 +74,11 @@ struct emit_statement {
 int emit_one(struct emit_statement *ret, int server_version, bool transactional,
              struct bytes prefix, struct bytes content) MUST_CHECK;
 
-/** Many messages; prefixes and contents are pairs, and flags for the flush (see emit_flushes). */
+/** Many messages; prefixes and contents are pairs. */
 struct emit_batch {
     struct emit_array prefixes; /* text[] */
     struct emit_array contents; /* bytea[] */
-    struct emit_array flushes;  /* boolean[], only where it is asked for */
+    struct emit_array flushes;  /* boolean[]; emit_many's, where a flush is asked for */
 };
 
 void emit_batch_init(struct emit_batch *batch);
@@ -91,8 +92,8 @@ void emit_batch_deinit(struct emit_batch *batch);
 struct buf *emit_batch_begin(struct emit_batch *batch, struct bytes prefix);
 int emit_batch_end(struct emit_batch *batch) MUST_CHECK;
 
-/** The statement of all messages added, at least one; it borrows from the batch. 0; -E2BIG;
- * -ENOMEM. */
+/** The statement of all messages added, at least one; it borrows from the batch. One that asks for a
+ *  flush is made once a batch. 0; -E2BIG; -ENOMEM. */
 int emit_many(struct emit_statement *ret, int server_version, bool transactional,
               struct emit_batch *batch) MUST_CHECK;
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: PostgreSQL
 """check_manual.py SOURCE-ROOT WALBUSD WALBUS WALBUSD.8: the pages and the programs say the same.
 
-- Every command and option of --help is in its page, and every one of the page in --help, with the same metavar.
+- Every command and option of --help is in its page, and every one of the page in --help, with the same metavar;
+  so are walbusd's signals.
 - examples/walbus.conf has every setting, at its default, and both programs read it.
 - docs/operations.md names every refusal and every log line of walbusd, and the limits with their values.
 - The pages are free of warnings, where mandoc is there to tell.
@@ -70,6 +71,11 @@ def check_walbusd(walbusd, page):
     for sentence in re.findall(r"^      (.*)$", text, re.M):
         if not sentence.startswith("Settings file") and sentence not in plain:
             faults.append(f"walbusd.8: it does not say: {sentence}")
+    signals = set(re.findall(r"\bSIG[A-Z]+\b", section(page, "Sh", "SIGNALS")))
+    compare("walbusd.8, SIGNALS", signals, set(re.findall(r"\bSIG[A-Z]+\b", text)))
+    for where, words in (("--help", text), ("walbusd.8", section(page, "Sh", "SIGNALS"))):
+        if not re.search(r"SIGHUP\s+changes nothing yet", words, re.I):
+            faults.append(f"{where}: it does not say that SIGHUP changes nothing yet")
     if "@SETTINGS@" in page:
         faults.append("walbusd.8: the marker is still there")
 

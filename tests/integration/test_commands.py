@@ -294,6 +294,8 @@ def test_publish_without_the_right(router, server, conn, arguments):
     (["publish", "_reserved", "1"], 2, "_reserved"),
     (["publish", "a", "{not json"], 2, "--raw"),
     (["publish", "a", "1", "extra"], 2, "one argument"),
+    (["publish", "a.b", "@"], 2, "'@' is no file's name"),
+    (["publish", "--raw", "a.b", "@"], 2, "'@' is no file's name"),
     (["publish", "--nonsense", "a"], 2, "nonsense"),
     (["nonsense"], 2, "nonsense"),
     ([], 2, ""),

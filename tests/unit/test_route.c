@@ -38,7 +38,7 @@ static bool has(const struct route_set *set, const struct route_member *m)
     return n == 1;
 }
 
-static size_t nodes_of(const struct node *node)
+static size_t nodes_of(const struct route_node *node)
 {
     size_t n = 1;
 
@@ -49,13 +49,13 @@ static size_t nodes_of(const struct node *node)
 
 static void assert_bare(const struct route *r)
 {
-    ck_assert(node_is_bare(&r->root));
-    ck_assert_ptr_null(r->root.here.at);
-    ck_assert_ptr_null(r->root.rest.at);
-    ck_assert_uint_eq(r->n_literals, 0);
-    ck_assert_uint_eq(r->n_lengths, 0);
-    for (size_t i = 0; i < r->n_buckets; i++)
-        ck_assert_ptr_null(r->buckets[i]);
+    ck_assert_uint_eq(nodes_of(&r->index.root), 1);
+    ck_assert_ptr_null(r->index.root.here.at);
+    ck_assert_ptr_null(r->index.root.rest.at);
+    ck_assert_uint_eq(r->index.n_literals, 0);
+    ck_assert_uint_eq(r->index.n_lengths, 0);
+    for (size_t i = 0; i < r->index.n_buckets; i++)
+        ck_assert_ptr_null(r->index.buckets[i]);
 }
 
 START_TEST(the_essays_tree)
@@ -82,7 +82,7 @@ START_TEST(the_essays_tree)
         ck_assert_int_eq(route_add(r, &m[i], &f, 1, NULL, 0), 0);
         ck_assert_int_eq(m[i].everything, i == 3);
     }
-    ck_assert_uint_eq(nodes_of(&r->root), 4); /* as drawn: root, orders, created, * */
+    ck_assert_uint_eq(nodes_of(&r->index.root), 4); /* as drawn: root, orders, created, * */
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         ck_assert_int_eq(lookup(r, cases[i].prefix, &set), 0);
         for (size_t k = 0; k < 4; k++)
@@ -242,7 +242,7 @@ START_TEST(long_filters_and_prefixes)
     text[FILTER_TEXT_MAX - 1] = '>';
     f = filter_of(FILTER_PATTERN, text);
     ck_assert_int_eq(route_add(r, &m[1], &f, 1, NULL, 0), 0);
-    ck_assert_uint_eq(nodes_of(&r->root), FILTER_TEXT_MAX + 2);
+    ck_assert_uint_eq(nodes_of(&r->index.root), FILTER_TEXT_MAX + 2);
     memset(prefix, '.', FILTER_TEXT_MAX);
     ck_assert_int_eq(lookup(r, prefix, &set), 0);
     ck_assert(has(&set, &m[0]) && has(&set, &m[1]));
@@ -321,7 +321,7 @@ START_TEST(random_filters_and_prefixes)
         } else {
             subscribe(&random, r, one);
         }
-        nodes = MAX(nodes, nodes_of(&r->root));
+        nodes = MAX(nodes, nodes_of(&r->index.root));
         for (unsigned i = 0; i < 12; i++) {
             char text[TEXT];
             struct bytes prefix = unit_bytes(make_text(&random, text, false));
@@ -375,9 +375,9 @@ START_TEST(many_literals)
         struct filter f = filter_of(i % 2 ? FILTER_EXACT : FILTER_STARTS_WITH, text);
         ck_assert_int_eq(route_add(r, &m[i], &f, 1, NULL, 0), 0);
     }
-    ck_assert_uint_eq(r->n_literals, LITERALS);
-    ck_assert_uint_eq(r->n_lengths, 3);
-    ck_assert_uint_ge(r->n_buckets, LITERALS / 2);
+    ck_assert_uint_eq(r->index.n_literals, LITERALS);
+    ck_assert_uint_eq(r->index.n_lengths, 3);
+    ck_assert_uint_ge(r->index.n_buckets, LITERALS / 2);
     /* "864" exactly is the starts-with "8", "86" and "864" */
     ck_assert_int_eq(lookup(r, "864", &set), 0);
     ck_assert_uint_eq(set.n, 3);

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "session.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "session_fixture.h"
+#include "unit.h"
+
+/* A size that no allocator has, so that a failed allocation can be seen; the sanitizer must give
+ * NULL for it too. */
+#define TOO_LARGE ((size_t)1 << 46)
+const char *__asan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+
+START_TEST(a_fatal_error_finishes_the_begun_frame)
+{
+    enum { SIZE = 3000000 };
+    struct frame_header h;
+    const uint8_t *body;
+
+    setup();
+    subscribe();
+    struct batch *batch = new_batch();
+    add_message(batch, 0x100, 0, 10);
+    add_message(batch, 0x108, 0, SIZE); /* more than a socket takes */
+    batch_seal(batch);
+    deliver(batch, 0);
+    batch = new_batch();
+    add_message(batch, 0x200, 0, 10);
+    batch_seal(batch);
+    deliver(batch, 0);
+    ck_assert_uint_eq(session->outbox.n, 2);
+    ck_assert_uint_eq(pool.live, 2);
+    session_error(session, CONTROL_ERROR_STOPPING, "Bye.", true);
+    ck_assert_str_eq(session_state_name(session->state), "leaving");
+    ck_assert_uint_eq(pool.live, 1); /* what was not begun is dropped */
+    session_error(session, CONTROL_ERROR_STOPPING, "Bye again.", true);
+    batch = new_batch();
+    add_message(batch, 0x300, 0, 10);
+    batch_seal(batch);
+    deliver(batch, 0); /* and nothing is taken any more */
+    put_request(1);    /* nor heard */
+    send_out();
+    ck_assert_uint_eq(owner.requests, 0);
+    ck_assert_uint_eq(owner.closed, 0);
+    assert_message(0x100, 0);
+    ck_assert(frame(&h, &body));
+    ck_assert_uint_eq(h.type, FRAME_MESSAGE);
+    ck_assert_uint_eq(h.size, FRAME_MESSAGE_FIXED + 3 + SIZE);
+    assert_fatal(CONTROL_ERROR_STOPPING, "Bye.");
+    teardown();
+}
+END_TEST
+
+/** Lets the session's timer fire now, as if its time had passed. */
+static void let_time_pass(void)
+{
+    uv_update_time(&loop);
+    uv_timer_set_repeat(&session->timer, 1);
+    ck_assert_int_eq(uv_timer_again(&session->timer), 0);
+    usleep(3000);
+    uv_update_time(&loop);
+    turns(3);
+}
+
+START_TEST(silence)
+{
+    setup();
+    ck_assert_uint_gt(uv_timer_get_due_in(&session->timer), SESSION_HELLO_MS - 1000);
+    ck_assert_uint_le(uv_timer_get_due_in(&session->timer), SESSION_HELLO_MS);
+    let_time_pass();
+    assert_fatal(CONTROL_ERROR_TIMEOUT, "no HELLO within 10 s");
+    teardown();
+
+    /* HELLO begins the longer time; each further word begins it anew */
+    setup();
+    greet();
+    ck_assert_uint_gt(uv_timer_get_due_in(&session->timer), SESSION_READY_MS - 1000);
+    put_request(1);
+    send_out();
+    assert_error(CONTROL_ERROR_UNSUPPORTED, "No.", false);
+    ck_assert_uint_gt(uv_timer_get_due_in(&session->timer), SESSION_READY_MS - 1000);
+    let_time_pass();
+    assert_fatal(CONTROL_ERROR_TIMEOUT, "neither SUBSCRIBE nor REQUEST within 60 s");
+    teardown();
+
+    /* a subscriber may be silent for ever */
+    setup();
+    subscribe();
+    ck_assert(!uv_is_active((uv_handle_t *)&session->timer));
+    teardown();
+}
+END_TEST
+
+START_TEST(a_last_error_that_is_not_read)
+{
+    setup();
+    subscribe();
+    struct batch *batch = new_batch();
+    add_message(batch, 0x108, 0, 3000000);
+    batch_seal(batch);
+    deliver(batch, 0);
+    session_error(session, CONTROL_ERROR_STOPPING, "Bye.", true);
+    turns(3);
+    ck_assert_uint_eq(owner.closed, 0);
+    ck_assert_uint_gt(uv_timer_get_due_in(&session->timer), SESSION_LEAVE_MS - 1000);
+    let_time_pass();
+    ck_assert_uint_eq(owner.closed, 1);
+    teardown();
+}
+END_TEST
+
+START_TEST(the_client_goes_away)
+{
+    for (int state = 0; state < 3; state++) {
+        setup();
+        if (state == 1)
+            greet();
+        if (state == 2)
+            subscribe();
+        ck_assert_int_eq(close(client), 0);
+        client = -1;
+        turns(3);
+        ck_assert_ptr_null(session);
+        ck_assert_uint_eq(owner.closed, 1);
+        teardown();
+    }
+    /* with something queued, and while writing */
+    setup();
+    subscribe();
+    struct batch *batch = new_batch();
+    add_message(batch, 0x108, 0, 3000000);
+    batch_seal(batch);
+    deliver(batch, 0);
+    ck_assert_uint_eq(pool.live, 1);
+    ck_assert_int_eq(close(client), 0);
+    client = -1;
+    session_flush(session); /* EPIPE */
+    ck_assert_ptr_null(session);
+    ck_assert_uint_eq(pool.live, 0); /* at once, not when libuv has let go */
+    teardown();
+}
+END_TEST
+
+START_TEST(closing_twice)
+{
+    setup();
+    struct session *s = session;
+    session_close(s, "once");
+    session_close(s, "twice");
+    session_flush(s); /* all of these find it closed */
+    session_error(s, CONTROL_ERROR_STOPPING, "Bye.", true);
+    ck_assert_uint_eq(owner.closed, 1);
+    assert_end();
+    teardown();
+}
+END_TEST
+
+/* ---- a client that asks and does not read ---- */
+
+enum asking { ASK_REPLY, ASK_ERROR, ASK_ACKED };
+
+START_TEST(asking_without_reading_is_bounded)
+{
+    static uint8_t text[4096];
+
+    memset(text, 'x', sizeof text);
+    text[0] = 0x79; /* a CBOR text of 4,093 bytes */
+    text[1] = 0x0f;
+    text[2] = 0xfd;
+    for (int what = ASK_REPLY; what <= ASK_ACKED; what++) {
+        size_t most = 0;
+
+        setup();
+        subscribe();
+        if (what == ASK_REPLY)
+            owner.reply = (struct bytes){text, sizeof text};
+        for (unsigned i = 0; i < 300000 && session; i++) {
+            if (what == ASK_ACKED)
+                put_ack(owner.start, true);
+            else
+                put_request(i);
+            if (out.size < 4096)
+                continue;
+            ssize_t n = send(client, out.data, out.size, MSG_NOSIGNAL);
+            ck_assert(n == (ssize_t)out.size || errno == EPIPE);
+            buf_clear(&out);
+            for (unsigned k = 0; k < 3 && session; k++) {
+                turns(1);
+                if (session)
+                    most = MAX(most, session->outbox.control.size);
+            }
+        }
+        ck_assert_ptr_null(session);
+        ck_assert_uint_eq(owner.closed, 1);
+        ck_assert_uint_gt(most, OUTBOX_CONTROL_MAX / 2);
+        ck_assert_uint_le(most, OUTBOX_CONTROL_MAX);
+        teardown();
+    }
+}
+END_TEST
+
+START_TEST(without_memory_for_an_answer_it_ends)
+{
+    static const uint8_t byte = 0;
+
+    setup();
+    subscribe();
+    owner.reply = (struct bytes){&byte, TOO_LARGE}; /* never read: there is no room for it */
+    put_request(1);
+    send_out();
+    assert_end();
+    teardown();
+}
+END_TEST
+
+UNIT_MAIN("session_end", a_fatal_error_finishes_the_begun_frame, silence,
+          a_last_error_that_is_not_read, the_client_goes_away, closing_twice,
+          asking_without_reading_is_bounded, without_memory_for_an_answer_it_ends)
