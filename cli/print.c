@@ -9,7 +9,6 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "codec/cbor.h"
-#include "codec/event.h"
 #include "codec/position.h"
 
 int print_format_parse(const char *name, enum print_format *ret)
@@ -81,29 +80,64 @@ static bool is_byte_string(struct bytes item)
     return item.size > 0 && item.data[0] >> 5 == CBOR_BYTES;
 }
 
-/** The event as CloudEvents JSON. False, with a part of it appended, when the CBOR cannot be
- *  printed. */
-static bool put_event(struct buf *out, const struct event *event)
+static struct bytes prefix_of(const struct walbus_delivery *d)
 {
-    buf_append_u8(out, '{');
-    for (size_t i = 0; i < event->n_attributes; i++) {
-        const struct event_attribute *a = &event->attributes[i];
+    struct bytes prefix;
 
+    prefix.data = (const uint8_t *)walbus_delivery_prefix(d, &prefix.size);
+    return prefix;
+}
+
+static struct bytes content_of(const struct walbus_delivery *d)
+{
+    struct bytes content;
+
+    content.data = walbus_delivery_content(d, &content.size);
+    return content;
+}
+
+/** One CBOR item; none when the event has no data. */
+static struct bytes data_of(const struct walbus_delivery *d)
+{
+    struct bytes data;
+
+    data.data = walbus_delivery_data(d, &data.size);
+    return data;
+}
+
+static bool is_transactional(const struct walbus_delivery *d)
+{
+    return walbus_delivery_flags(d) & WALBUS_DELIVERY_TRANSACTIONAL;
+}
+
+/** The event as CloudEvents JSON. False, with a part of it appended, when it is none, or the CBOR cannot be
+ *  printed. */
+static bool put_event(struct buf *out, const struct walbus_delivery *d)
+{
+    if (walbus_delivery_form(d) != WALBUS_FORM_EVENT)
+        return false;
+    buf_append_u8(out, '{');
+    for (size_t i = 0; i < walbus_delivery_attributes(d); i++) {
+        struct bytes name, item;
+        const void *value;
+
+        name.data =
+            (const uint8_t *)walbus_delivery_attribute_at(d, i, &name.size, &value, &item.size);
+        item.data = value;
         if (i > 0)
             buf_append_u8(out, ',');
-        json_put_string(out, a->name);
+        json_put_string(out, name);
         buf_append_u8(out, ':');
-        if (a->is_text)
-            json_put_string(out, a->value);
-        else if (!put_byte_string(out, a->item) && cbor_print_json(a->item, out) != CBOR_OK)
+        if (!put_byte_string(out, item) && cbor_print_json(item, out) != CBOR_OK)
             return false;
     }
-    if (is_byte_string(event->data)) {
+    struct bytes data = data_of(d);
+    if (is_byte_string(data)) {
         buf_append_str(out, ",\"data_base64\":");
-        (void)put_byte_string(out, event->data);
-    } else if (event->data.size > 0) {
+        (void)put_byte_string(out, data);
+    } else if (data.size > 0) {
         buf_append_str(out, ",\"data\":");
-        if (cbor_print_json(event->data, out) != CBOR_OK)
+        if (cbor_print_json(data, out) != CBOR_OK)
             return false;
     }
     buf_append_u8(out, '}');
@@ -150,46 +184,41 @@ static void put_truth_member(struct buf *out, const char *name, bool v)
     buf_append_str(out, v ? "true," : "false,");
 }
 
-static void put_json(struct buf *out, const struct frame_message *m, bool redelivered)
+static void put_json(struct buf *out, const struct walbus_delivery *d)
 {
-    bool transactional = m->flags & FRAME_FLAG_TRANSACTIONAL;
-    char position[POSITION_TEXT_SIZE], lsn[LSN_TEXT_SIZE], time[CLOCK_TEXT_SIZE];
-    struct event event;
+    char position[WALBUS_POSITION_TEXT_SIZE], lsn[LSN_TEXT_SIZE], time[CLOCK_TEXT_SIZE];
+    bool transactional = is_transactional(d);
+    struct walbus_position at = walbus_delivery_position(d);
 
     buf_append_u8(out, '{');
-    put_text_member(out, "position", position_format(m->position, position));
-    put_text_member(out, "lsn", lsn_format(m->lsn, lsn));
+    put_text_member(out, "position", walbus_position_format(at, position));
+    put_text_member(out, "lsn", lsn_format(walbus_delivery_lsn(d), lsn));
     if (transactional)
-        put_text_member(out, "commit_time", clock_format_rfc3339(m->commit_time, time));
-    put_number_member(out, "index", m->position.index);
+        put_text_member(out, "commit_time",
+                        clock_format_rfc3339(walbus_delivery_commit_time_us(d), time));
+    put_number_member(out, "index", at.index);
     if (transactional)
-        put_number_member(out, "xid", m->xid);
+        put_number_member(out, "xid", walbus_delivery_xid(d));
     put_truth_member(out, "transactional", transactional);
-    put_truth_member(out, "redelivered", redelivered);
-    put_text_or_base64(out, "prefix", "prefix_base64", m->prefix);
+    put_truth_member(out, "redelivered", walbus_delivery_flags(d) & WALBUS_DELIVERY_REDELIVERED);
+    put_text_or_base64(out, "prefix", "prefix_base64", prefix_of(d));
     buf_append_u8(out, ',');
 
     size_t mark = out->size;
-    bool printed = false;
-    if (event_decode(m->content, &event) == CBOR_OK) {
-        put_key(out, "event");
-        printed = put_event(out, &event);
-        if (!printed && !out->failed)
+    put_key(out, "event");
+    if (!put_event(out, d)) {
+        if (!out->failed)
             out->size = mark;
+        put_text_or_base64(out, "payload", "payload_base64", content_of(d));
     }
-    if (!printed)
-        put_text_or_base64(out, "payload", "payload_base64", m->content);
     buf_append_str(out, "}\n");
 }
 
-static bool put_cloudevent(struct buf *out, const struct frame_message *m)
+static bool put_cloudevent(struct buf *out, const struct walbus_delivery *d)
 {
     size_t mark = out->size;
-    struct event event;
 
-    if (event_decode(m->content, &event) != CBOR_OK)
-        return false;
-    if (!put_event(out, &event)) {
+    if (!put_event(out, d)) {
         if (!out->failed)
             out->size = mark;
         return false;
@@ -234,110 +263,107 @@ static void put_hex(struct buf *out, struct bytes data)
     buf_append_u8(out, '\'');
 }
 
-static void put_text(const struct print *p, struct buf *out, const struct frame_message *m)
+static void put_opaque(const struct print *p, struct buf *out, struct bytes content)
 {
-    bool transactional = m->flags & FRAME_FLAG_TRANSACTIONAL;
+    buf_append_u8(out, ' ');
+    colour(p, out, COLOUR_NOTE);
+    buf_append_str(out, "opaque:");
+    colour(p, out, COLOUR_END);
+    if (content.size > 0)
+        buf_append_u8(out, ' ');
+    if (text_is_utf8(content))
+        text_put_visible(out, content);
+    else
+        put_hex(out, content);
+}
+
+static void put_text(const struct print *p, struct buf *out, const struct walbus_delivery *d)
+{
+    int64_t at = is_transactional(d) ? walbus_delivery_commit_time_us(d)
+                                     : walbus_delivery_received_time_us(d);
     char time[CLOCK_TEXT_SIZE];
-    struct event event;
 
     colour(p, out, COLOUR_TIME);
-    buf_append_str(out,
-                   clock_format_rfc3339(transactional ? m->commit_time : m->received_time, time));
+    buf_append_str(out, clock_format_rfc3339(at, time));
     colour(p, out, COLOUR_END);
     buf_append_u8(out, ' ');
     colour(p, out, COLOUR_PREFIX);
-    put_prefix(out, m->prefix);
+    put_prefix(out, prefix_of(d));
     colour(p, out, COLOUR_END);
 
     size_t mark = out->size;
-    bool printed = event_decode(m->content, &event) == CBOR_OK;
-    if (printed && event.data.size > 0) {
+    bool printed = walbus_delivery_form(d) == WALBUS_FORM_EVENT;
+    struct bytes data = data_of(d);
+    if (printed && data.size > 0) {
         buf_append_u8(out, ' ');
-        printed = cbor_print_diagnostic(event.data, out) == CBOR_OK;
+        printed = cbor_print_diagnostic(data, out) == CBOR_OK;
         if (!printed && !out->failed)
             out->size = mark;
     }
-    if (!printed) {
-        buf_append_u8(out, ' ');
-        colour(p, out, COLOUR_NOTE);
-        buf_append_str(out, "opaque:");
-        colour(p, out, COLOUR_END);
-        if (m->content.size > 0)
-            buf_append_u8(out, ' ');
-        if (text_is_utf8(m->content))
-            text_put_visible(out, m->content);
-        else
-            put_hex(out, m->content);
-    }
+    if (!printed)
+        put_opaque(p, out, content_of(d));
     buf_append_u8(out, '\n');
 }
 
 /* ---- either ---- */
 
-bool print_message(struct print *p, const struct frame_message *m, bool redelivered,
-                   struct buf *out)
+bool print_message(struct print *p, const struct walbus_delivery *d, struct buf *out)
 {
+    struct bytes content;
+
     switch (p->format) {
     case PRINT_JSON:
-        put_json(out, m, redelivered);
+        put_json(out, d);
         return true;
     case PRINT_CLOUDEVENTS:
-        if (put_cloudevent(out, m))
+        if (put_cloudevent(out, d))
             return true;
         p->skipped++;
         return false;
     case PRINT_RAW:
-        buf_append(out, m->content.data, m->content.size);
+        content = content_of(d);
+        buf_append(out, content.data, content.size);
         return true;
     default:
-        put_text(p, out, m);
+        put_text(p, out, d);
         return true;
     }
 }
 
-void print_gap_sentence(const struct frame_gap *g, struct buf *out)
+void print_gap_sentence(const struct walbus_delivery *d, struct buf *out)
 {
-    char from[POSITION_TEXT_SIZE], to[POSITION_TEXT_SIZE];
+    char from[WALBUS_POSITION_TEXT_SIZE], to[WALBUS_POSITION_TEXT_SIZE];
+    uint64_t messages = walbus_delivery_messages(d), bytes = walbus_delivery_bytes(d);
+    struct bytes reason = bytes_of_text(walbus_delivery_reason(d));
 
-    buf_printf(out, "gap from %s to %s", position_format(g->from, from),
-               position_format(g->to, to));
-    if (g->messages != UINT64_MAX)
-        buf_printf(out, ", %" PRIu64 " message%s", g->messages, g->messages == 1 ? "" : "s");
-    if (g->bytes != UINT64_MAX)
-        buf_printf(out, ", %" PRIu64 " byte%s", g->bytes, g->bytes == 1 ? "" : "s");
-    if (g->reason.size > 0) {
+    buf_printf(out, "Messages may be missing from %s to %s",
+               walbus_position_format(walbus_delivery_from(d), from),
+               walbus_position_format(walbus_delivery_position(d), to));
+    if (messages != UINT64_MAX)
+        buf_printf(out, ", %" PRIu64 " message%s", messages, messages == 1 ? "" : "s");
+    if (bytes != UINT64_MAX)
+        buf_printf(out, ", %" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+    if (reason.size > 0) {
         buf_append_str(out, ": ");
-        text_put_visible(out, g->reason);
+        text_put_visible(out, reason);
     }
 }
 
-static void put_json_gap(struct buf *out, const struct frame_gap *g)
+bool print_gap(const struct print *p, const struct walbus_delivery *d, struct buf *out)
 {
-    char from[POSITION_TEXT_SIZE], to[POSITION_TEXT_SIZE];
+    char from[WALBUS_POSITION_TEXT_SIZE], to[WALBUS_POSITION_TEXT_SIZE];
 
-    buf_printf(out, "{\"gap\":{\"from\":\"%s\",\"to\":\"%s\"", position_format(g->from, from),
-               position_format(g->to, to));
-    if (g->messages != UINT64_MAX)
-        buf_printf(out, ",\"messages\":%" PRIu64, g->messages);
-    if (g->bytes != UINT64_MAX)
-        buf_printf(out, ",\"bytes\":%" PRIu64, g->bytes);
-    buf_append_str(out, ",\"reason\":");
-    json_put_string(out, g->reason);
-    buf_append_str(out, "}}\n");
-}
-
-bool print_gap(const struct print *p, const struct frame_gap *g, struct buf *out)
-{
-    if (p->format == PRINT_JSON) {
-        put_json_gap(out, g);
-        return true;
-    }
-    if (p->format != PRINT_TEXT)
+    if (p->format != PRINT_JSON)
         return false;
-    colour(p, out, COLOUR_NOTE);
-    buf_append_str(out, "-- ");
-    print_gap_sentence(g, out);
-    colour(p, out, COLOUR_END);
-    buf_append_u8(out, '\n');
+    buf_printf(out, "{\"gap\":{\"from\":\"%s\",\"to\":\"%s\"",
+               walbus_position_format(walbus_delivery_from(d), from),
+               walbus_position_format(walbus_delivery_position(d), to));
+    if (walbus_delivery_messages(d) != UINT64_MAX)
+        buf_printf(out, ",\"messages\":%" PRIu64, walbus_delivery_messages(d));
+    if (walbus_delivery_bytes(d) != UINT64_MAX)
+        buf_printf(out, ",\"bytes\":%" PRIu64, walbus_delivery_bytes(d));
+    buf_append_str(out, ",\"reason\":");
+    json_put_string(out, bytes_of_text(walbus_delivery_reason(d)));
+    buf_append_str(out, "}}\n");
     return true;
 }

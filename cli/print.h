@@ -3,7 +3,7 @@
 #define WALBUS_CLI_PRINT_H
 
 /*
- * How `walbus tail` shows what it received. Pure: frames in, bytes out.
+ * How `walbus tail` shows what it received. Pure: deliveries in, bytes out.
  *
  *   text         TIME PREFIX DATA, for people; DATA in CBOR diagnostic notation, or what follows
  *                "opaque:", as text if it is UTF-8, else as h'…'; TIME is when the transaction was
@@ -20,7 +20,7 @@
 #include "base/buf.h"
 #include "base/bytes.h"
 #include "base/macros.h"
-#include "codec/frame.h"
+#include "walbus/subscribe.h"
 
 enum print_format {
     PRINT_TEXT = 0,
@@ -38,16 +38,15 @@ struct print {
     uint64_t skipped; /* messages that the format has no form for */
 };
 
-/** Appends one message. False when it was skipped (and counted), which only `cloudevents` does.
+/** Appends one MESSAGE. False when it was skipped (and counted), which only `cloudevents` does.
  *  As with all building, out->failed says at the end whether memory was enough. */
-bool print_message(struct print *p, const struct frame_message *m, bool redelivered,
-                   struct buf *out);
+bool print_message(struct print *p, const struct walbus_delivery *d, struct buf *out);
 
-/** Appends one gap. False when the format has no form for it: then it is for stderr. */
-bool print_gap(const struct print *p, const struct frame_gap *g, struct buf *out);
+/** Appends one GAP. False when the format has no form for it: then it is for stderr. */
+bool print_gap(const struct print *p, const struct walbus_delivery *d, struct buf *out);
 
-/** Appends the gap as a sentence for people, without a newline. */
-void print_gap_sentence(const struct frame_gap *g, struct buf *out);
+/** Appends the gap as a sentence for people, without full stop and newline. */
+void print_gap_sentence(const struct walbus_delivery *d, struct buf *out);
 
 /** Appends standard base64 with padding. */
 void print_base64(struct buf *out, struct bytes data);

@@ -10,18 +10,18 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/socket_place.h"
 #include "base/text.h"
-#include "client/subscriber.h"
 #include "codec/cbor.h"
 #include "print_status.h"
-#include "settings/socket_place.h"
+#include "walbus/walbus.h"
 
 #define COMMAND "status"
 
 /** Without --wait: a router that has not answered by then is counted as not reachable. */
 #define ANSWER_NS UINT64_C(10000000000)
 /** With --wait: how often to ask. */
-#define AGAIN_NS UINT64_C(100000000)
+#define AGAIN_MS 100
 
 struct status_options {
     uint64_t wait_us; /* 0: answer now, whatever the state */
@@ -43,11 +43,8 @@ struct status {
     struct cli *cli;
     bool wait;
     uint64_t deadline_ns;
-    uint64_t ask_ns;  /* when to ask; UINT64_MAX: not connected, or an answer is awaited */
-    uint64_t request; /* the one that is awaited */
-    struct subscriber *sub;
-    struct buf answer;                   /* the last one, a CBOR map */
-    char unreachable[SETTINGS_WHY_SIZE]; /* why there is no router, so far */
+    struct buf answer;                       /* the last one, a CBOR map */
+    char unreachable[SOCKET_PLACE_WHY_SIZE]; /* why there is no router, so far */
 };
 
 static int show(struct status *s)
@@ -72,50 +69,6 @@ static int show(struct status *s)
     return status;
 }
 
-/** Acts on one event. -1: go on; else the exit status. */
-static int on_event(struct status *s, const struct subscriber_event *event)
-{
-    const struct control_error *e = &event->error;
-
-    switch (event->kind) {
-    case SUBSCRIBER_READY:
-        s->ask_ns = 0;
-        return -1;
-    case SUBSCRIBER_REPLY:
-        if (event->reply.id != s->request)
-            return -1;
-        buf_clear(&s->answer);
-        buf_append(&s->answer, event->reply.result.data, event->reply.result.size);
-        struct bytes state = print_status_text(buf_bytes(&s->answer), "state");
-        if (!s->wait || bytes_equal(state, bytes_of_text("streaming")))
-            return show(s);
-        s->ask_ns = clock_monotonic_ns() + AGAIN_NS;
-        return -1;
-    case SUBSCRIBER_ERROR:
-        if (s->wait && e->fatal) {
-            s->ask_ns = UINT64_MAX;
-            subscriber_restart(s->sub, false);
-            return -1;
-        }
-        if (!e->fatal && (!e->has_id || e->id != s->request))
-            return -1;
-        return cli_fail(COMMAND, "%.*s (%.*s)", (int)MIN(e->text.size, (size_t)INT_MAX),
-                        (const char *)e->text.data, (int)e->code.size, (const char *)e->code.data);
-    default:
-        return -1;
-    }
-}
-
-static void on_notice(void *context, enum subscriber_notice notice, const char *sentence)
-{
-    struct status *s = context;
-
-    if (notice == SUBSCRIBER_NOTICE_DISCONNECTED) {
-        s->ask_ns = UINT64_MAX;
-        (void)snprintf(s->unreachable, sizeof s->unreachable, "%s", sentence);
-    }
-}
-
 static int out_of_time(struct status *s)
 {
     if (s->answer.size == 0)
@@ -128,33 +81,61 @@ static int out_of_time(struct status *s)
                                        state.size > 0 ? (const char *)state.data : "");
 }
 
-/** Asks until there is an answer to exit with. */
-static int ask(struct status *s)
+/** Acts on an answer. -1: ask again; else the exit status. */
+static int on_answer(struct status *s, const struct walbus_reply *reply)
 {
-    struct subscriber_event event;
+    size_t size;
+    const void *result = walbus_reply_result(reply, &size);
 
+    buf_clear(&s->answer);
+    buf_append(&s->answer, result, size);
+    struct bytes state = print_status_text(buf_bytes(&s->answer), "state");
+    return !s->wait || bytes_equal(state, bytes_of_text("streaming")) ? show(s) : -1;
+}
+
+/** Acts on what came instead of an answer. -1: ask again; else the exit status. */
+static int on_failure(struct status *s, enum walbus_result result, const struct walbus_reply *reply)
+{
+    const char *code = walbus_reply_error_code(reply);
+
+    (void)snprintf(s->unreachable, sizeof s->unreachable, "%s", walbus_reply_error(reply));
+    if (s->wait)
+        return -1;
+    if (result == WALBUS_NO_ROUTER || result == WALBUS_TIMEOUT)
+        return cli_unreachable(COMMAND, "%s", s->unreachable);
+    return cli_fail(COMMAND, *code ? "%s (%s)" : "%s", s->unreachable, code);
+}
+
+/** Asks once. -1: ask again; else the exit status. */
+static int ask_once(struct status *s, const char *path)
+{
+    struct walbus_reply *reply;
+    enum walbus_result result =
+        walbus_request(path, "status", NULL, 0, clock_ms_until(s->deadline_ns), &reply);
+
+    if (result == WALBUS_NO_MEMORY)
+        return cli_fail(COMMAND, "%s.", walbus_result_text(result));
+    int status = result == WALBUS_OK ? on_answer(s, reply) : on_failure(s, result, reply);
+    walbus_reply_free(reply);
+    return status;
+}
+
+static void pause_before_asking_again(const struct status *s)
+{
+    (void)poll(NULL, 0, MIN(clock_ms_until(s->deadline_ns), AGAIN_MS));
+}
+
+/** Asks until there is an answer to exit with. */
+static int ask(struct status *s, const char *path)
+{
     for (;;) {
-        int rc, status;
+        int status = ask_once(s, path);
 
-        while ((rc = subscriber_process(s->sub, &event)) > 0) {
-            status = on_event(s, &event);
-            if (status >= 0)
-                return status;
-        }
-        if (rc == 0 && clock_monotonic_ns() >= s->ask_ns) {
-            s->ask_ns = UINT64_MAX;
-            rc = subscriber_request(s->sub, "status", (struct bytes){NULL, 0}, &s->request);
-        }
-        if (rc < 0 || (rc = subscriber_flush(s->sub)) < 0)
-            return cli_fail(COMMAND, "%s.", strerror(-rc));
+        if (status >= 0)
+            return status;
         if (clock_ms_until(s->deadline_ns) == 0)
             return out_of_time(s);
-
-        struct pollfd fd = {.fd = subscriber_fd(s->sub), .events = subscriber_events(s->sub)};
-        int timeout = MIN(clock_ms_until(s->deadline_ns), clock_ms_until(s->ask_ns)),
-            own = subscriber_timeout(s->sub);
-        if (poll(&fd, 1, own >= 0 ? MIN(own, timeout) : timeout) < 0 && errno != EINTR)
-            return cli_fail(COMMAND, "%s.", strerror(errno));
+        pause_before_asking_again(s);
     }
 }
 
@@ -162,7 +143,7 @@ static int ask(struct status *s)
 static int find_socket(struct status *s, char **ret)
 {
     for (;;) {
-        int rc = settings_client_socket(&s->cli->settings, ret, s->unreachable);
+        int rc = socket_place_of_client(s->cli->settings.socket, ret, s->unreachable);
 
         if (rc == 0)
             return -1;
@@ -172,36 +153,14 @@ static int find_socket(struct status *s, char **ret)
             return cli_fail(COMMAND, "%s.", strerror(-rc));
         if (!s->wait || clock_ms_until(s->deadline_ns) == 0)
             return cli_unreachable(COMMAND, "%s", s->unreachable);
-        (void)poll(NULL, 0, MIN(clock_ms_until(s->deadline_ns), (int)(AGAIN_NS / 1000000)));
+        pause_before_asking_again(s);
     }
-}
-
-static int connect_and_ask(struct status *s, const char *path)
-{
-    struct subscriber_options options = {
-        .socket = path,
-        .client = "walbus status",
-        .notice = on_notice,
-        .context = s,
-    };
-    int rc = subscriber_new(&options, &s->sub);
-
-    if (rc < 0)
-        return cli_fail(COMMAND, "%s: %s.", path, strerror(-rc));
-    rc = subscriber_start(s->sub);
-    (void)snprintf(s->unreachable, sizeof s->unreachable,
-                   rc < 0 ? "Cannot reach the router at %s: %s."
-                          : "The router at %s does not answer.",
-                   path, strerror(-rc));
-    int status = rc < 0 && !s->wait ? cli_unreachable(COMMAND, "%s", s->unreachable) : ask(s);
-    s->sub = subscriber_free(s->sub);
-    return status;
 }
 
 static int status_run(struct cli *cli, void *state, int argc, char **argv)
 {
     const struct status_options *o = state;
-    struct status s = {.cli = cli, .wait = o->wait_us > 0, .ask_ns = UINT64_MAX};
+    struct status s = {.cli = cli, .wait = o->wait_us > 0};
     char *path = NULL;
 
     if (argc > 0)
@@ -209,7 +168,7 @@ static int status_run(struct cli *cli, void *state, int argc, char **argv)
     s.deadline_ns = clock_monotonic_ns() + (s.wait ? o->wait_us * 1000 : ANSWER_NS);
     int status = find_socket(&s, &path);
     if (status < 0)
-        status = connect_and_ask(&s, path);
+        status = ask(&s, path);
     buf_deinit(&s.answer);
     free(path);
     return status;

@@ -15,27 +15,27 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/socket_place.h"
 #include "base/text.h"
-#include "client/subscriber.h"
 #include "output.h"
 #include "print.h"
-#include "settings/socket_place.h"
+#include "walbus/walbus.h"
 
 #define COMMAND "tail"
 
 /* One turn of the loop ends after this much, so that signals, the deadline and acknowledgements get
  * their turn however fast the router sends. */
-#define TURN_EVENTS 1024
-#define TURN_BYTES  ((size_t)256 * 1024)
+#define TURN_DELIVERIES 1024
+#define TURN_BYTES      ((size_t)256 * 1024)
 
 /** How long the last acknowledgement may take to leave. */
 #define FAREWELL_NS UINT64_C(1000000000)
 
 /** What the command line says. */
 struct tail_options {
-    struct filter filters[FILTERS_MAX];
+    struct walbus_filter filters[WALBUS_MAX_FILTERS];
     size_t n_filters;
-    struct filter exclusions[FILTERS_MAX];
+    struct walbus_filter exclusions[WALBUS_MAX_FILTERS];
     size_t n_exclusions;
     uint64_t count;      /* 0: without end */
     uint64_t timeout_us; /* 0: none */
@@ -55,19 +55,20 @@ static const struct cli_option tail_cli_options[] = {
     {NULL, NULL, NULL},
 };
 
-static int add_filter(struct filter *list, size_t *n, enum filter_kind kind, const char *text)
+static int add_filter(struct walbus_filter *list, size_t *n, enum walbus_filter_kind kind,
+                      const char *text)
 {
     size_t size = strlen(text);
 
-    if (kind == FILTER_PATTERN && size == 0)
+    if (kind == WALBUS_FILTER_PATTERN && size == 0)
         return cli_usage(COMMAND, "A pattern is empty; %s. The empty prefix alone is --exact ''.",
                          cli_shell_hint);
-    if (size > FILTER_TEXT_MAX)
+    if (size > WALBUS_MAX_FILTER)
         return cli_usage(COMMAND, "A filter of %zu bytes is too long; at most %d are allowed.",
-                         size, FILTER_TEXT_MAX);
-    if (*n == FILTERS_MAX)
-        return cli_usage(COMMAND, "There are more than %d filters.", FILTERS_MAX);
-    list[(*n)++] = (struct filter){kind, {(const uint8_t *)text, size}};
+                         size, WALBUS_MAX_FILTER);
+    if (*n == WALBUS_MAX_FILTERS)
+        return cli_usage(COMMAND, "There are more than %d filters.", WALBUS_MAX_FILTERS);
+    list[(*n)++] = (struct walbus_filter){kind, text, size};
     return CLI_OK;
 }
 
@@ -88,11 +89,11 @@ static int tail_option(void *state, const struct cli_option *option, const char 
     struct tail_options *o = state;
 
     if (strcmp(option->name, "exact") == 0)
-        return add_filter(o->filters, &o->n_filters, FILTER_EXACT, value);
+        return add_filter(o->filters, &o->n_filters, WALBUS_FILTER_EXACT, value);
     if (strcmp(option->name, "starts-with") == 0)
-        return add_filter(o->filters, &o->n_filters, FILTER_STARTS_WITH, value);
+        return add_filter(o->filters, &o->n_filters, WALBUS_FILTER_STARTS_WITH, value);
     if (strcmp(option->name, "exclude") == 0)
-        return add_filter(o->exclusions, &o->n_exclusions, FILTER_PATTERN, value);
+        return add_filter(o->exclusions, &o->n_exclusions, WALBUS_FILTER_PATTERN, value);
     if (strcmp(option->name, "count") == 0)
         return parse_count(value, &o->count);
     if (strcmp(option->name, "timeout") == 0)
@@ -116,18 +117,17 @@ static int tail_option(void *state, const struct cli_option *option, const char 
 /** Everything that lives while the command follows. */
 struct tail {
     const struct tail_options *options;
-    const char *path;
-    struct subscriber *sub;
+    struct walbus_subscription *sub;
     struct print print;
     struct output output;
     int signal_fd;
     uint64_t deadline_ns;
-    uint64_t count;       /* messages printed */
-    struct position last; /* handled, not necessarily written yet */
-    bool moved;           /* `last` is not acknowledged yet */
-    bool ready;           /* SUBSCRIBED has come once */
-    bool deaf;            /* nobody reads stdout any more, and stderr is to stay silent */
-    bool done;            /* `status` is what to exit with */
+    uint64_t count;              /* messages printed */
+    struct walbus_position last; /* handled, not necessarily written yet */
+    bool moved;                  /* `last` is not acknowledged yet */
+    bool ready;                  /* SUBSCRIBED has come once */
+    bool deaf;                   /* nobody reads stdout any more, and stderr is to stay silent */
+    bool done;                   /* `status` is what to exit with */
     int status;
 };
 
@@ -137,93 +137,66 @@ static void finish(struct tail *t, int status)
     t->status = status;
 }
 
-static void on_notice(void *context, enum subscriber_notice notice, const char *sentence)
+static void on_log(void *context, const char *sentence)
 {
     (void)context;
-    (void)notice;
     (void)cli_fail(COMMAND, "%s", sentence);
 }
 
-static bool code_is(const struct control_error *e, const char *code)
-{
-    return bytes_equal(e->code, bytes_of_text(code));
-}
-
-static void on_error(struct tail *t, const struct control_error *e)
-{
-    int size = (int)MIN(e->text.size, (size_t)INT_MAX);
-    const char *text = (const char *)e->text.data;
-
-    if (!e->fatal) {
-        (void)cli_fail(COMMAND, "The router: %.*s", size, text);
-    } else if (code_is(e, CONTROL_ERROR_TOO_SLOW)) {
-        (void)cli_fail(COMMAND,
-                       "The router closed the connection: %.*s; going on from now, messages may be "
-                       "missing.",
-                       size, text);
-        subscriber_restart(t->sub, true);
-    } else if (t->ready &&
-               (code_is(e, CONTROL_ERROR_INTERRUPTED) || code_is(e, CONTROL_ERROR_SOURCE) ||
-                code_is(e, CONTROL_ERROR_LIMIT) || code_is(e, CONTROL_ERROR_TIMEOUT))) {
-        (void)cli_fail(COMMAND, "The router closed the connection: %.*s; reconnecting.", size,
-                       text);
-        subscriber_restart(t->sub, false);
-    } else {
-        finish(t, cli_fail(COMMAND, "%.*s (%.*s)", size, text, (int)e->code.size,
-                           (const char *)e->code.data));
-    }
-}
-
-static void on_gap(struct tail *t, const struct frame_gap *gap)
+static void on_gap(struct tail *t, const struct walbus_delivery *d)
 {
     struct buf sentence = BUF_INIT;
 
-    if (print_gap(&t->print, gap, &t->output.buf))
+    if (print_gap(&t->print, d, &t->output.buf))
         return;
-    print_gap_sentence(gap, &sentence);
-    (void)cli_fail(COMMAND, "%s", buf_str(&sentence));
+    print_gap_sentence(d, &sentence);
+    (void)cli_fail(COMMAND, "%s.", buf_str(&sentence));
     buf_deinit(&sentence);
 }
 
-static void on_event(struct tail *t, const struct subscriber_event *event)
+static void on_delivery(struct tail *t, const struct walbus_delivery *d)
 {
-    switch (event->kind) {
-    case SUBSCRIBER_READY:
+    switch (walbus_delivery_kind(d)) {
+    case WALBUS_DELIVERY_READY:
         if (!t->ready)
             (void)fputs("ready\n", stderr);
         t->ready = true;
         return;
-    case SUBSCRIBER_ERROR:
-        on_error(t, &event->error);
-        return;
-    case SUBSCRIBER_MESSAGE:
-        if (print_message(&t->print, &event->message, event->redelivered, &t->output.buf) &&
-            ++t->count == t->options->count)
+    case WALBUS_DELIVERY_MESSAGE:
+        if (print_message(&t->print, d, &t->output.buf) && ++t->count == t->options->count)
             finish(t, CLI_OK);
         break;
-    case SUBSCRIBER_GAP:
-        on_gap(t, &event->gap);
+    case WALBUS_DELIVERY_GAP:
+        on_gap(t, d);
         break;
     default:
         break;
     }
-    t->last = subscriber_position(t->sub);
+    t->last = walbus_delivery_position(d);
     t->moved = true;
+}
+
+/** "sentence (code)"; what this end has found has no code of the router's. */
+static int fail_with(const struct tail *t)
+{
+    const char *code = walbus_subscription_error_code(t->sub);
+
+    return cli_fail(COMMAND, *code ? "%s (%s)" : "%s", walbus_subscription_error(t->sub), code);
 }
 
 static void receive(struct tail *t)
 {
-    struct subscriber_event event;
-    int rc = 1;
+    const struct walbus_delivery *d;
 
-    for (int n = 0; n < TURN_EVENTS && t->output.buf.size < TURN_BYTES && !t->done; n++) {
-        rc = subscriber_process(t->sub, &event);
-        if (rc <= 0)
+    for (int n = 0; n < TURN_DELIVERIES && t->output.buf.size < TURN_BYTES && !t->done; n++) {
+        if (walbus_subscription_process(t->sub, &d) != WALBUS_OK) {
+            finish(t, fail_with(t));
             break;
-        on_event(t, &event);
+        }
+        if (!d)
+            break;
+        on_delivery(t, d);
     }
-    if (rc < 0)
-        finish(t, cli_fail(COMMAND, "%s.", strerror(-rc)));
 }
 
 static int too_late(const struct tail *t)
@@ -244,18 +217,18 @@ static void write_and_acknowledge(struct tail *t)
         finish(t, cli_fail(COMMAND, "Cannot write to standard output: %s.", strerror(-rc)));
     } else if (rc == 0 && t->moved) {
         if (!t->options->no_ack)
-            (void)subscriber_ack(t->sub, t->last, false); /* never beyond what was yielded */
+            (void)walbus_subscription_ack(t->sub, t->last, 0); /* never behind what was delivered */
         t->moved = false;
     } else if (rc == 1 && t->done && clock_monotonic_ns() >= t->deadline_ns) {
         finish(t, too_late(t)); /* received in time, but not read in time by who reads our output */
     }
-    if (subscriber_flush(t->sub) < 0 && !t->done)
-        finish(t, cli_fail(COMMAND, "%s.", strerror(ENOMEM)));
+    if (walbus_subscription_flush(t->sub) == WALBUS_NO_MEMORY && !t->done)
+        finish(t, fail_with(t));
 }
 
 static int wait_timeout(const struct tail *t)
 {
-    int timeout = subscriber_timeout(t->sub), left = clock_ms_until(t->deadline_ns);
+    int timeout = walbus_subscription_timeout(t->sub), left = clock_ms_until(t->deadline_ns);
 
     return timeout < 0 ? left : MIN(left, timeout);
 }
@@ -263,7 +236,7 @@ static int wait_timeout(const struct tail *t)
 static void wait_for_something(struct tail *t)
 {
     struct pollfd fds[] = {
-        {.fd = subscriber_fd(t->sub), .events = subscriber_events(t->sub)},
+        {.fd = walbus_subscription_fd(t->sub), .events = walbus_subscription_events(t->sub)},
         {.fd = t->signal_fd, .events = POLLIN},
         {.fd = t->output.fd}, /* only whether its reader has gone */
     };
@@ -285,9 +258,9 @@ static void say_farewell(struct tail *t)
 {
     uint64_t until = clock_monotonic_ns() + FAREWELL_NS;
 
-    while (subscriber_flush(t->sub) > 0) {
+    while (walbus_subscription_flush(t->sub) == WALBUS_AGAIN) {
         int left = clock_ms_until(until);
-        struct pollfd fd = {.fd = subscriber_fd(t->sub), .events = POLLOUT};
+        struct pollfd fd = {.fd = walbus_subscription_fd(t->sub), .events = POLLOUT};
 
         if (left == 0 || poll(&fd, 1, left) < 0)
             break;
@@ -296,11 +269,6 @@ static void say_farewell(struct tail *t)
 
 static int follow(struct tail *t)
 {
-    int rc = subscriber_start(t->sub);
-
-    if (rc < 0)
-        return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s.", t->path,
-                               strerror(-rc));
     while (!t->done) {
         receive(t);
         write_and_acknowledge(t);
@@ -337,10 +305,24 @@ static bool wants_colour(void)
            !(term && strcmp(term, "dumb") == 0);
 }
 
+static int open_and_follow(const struct walbus_subscription_options *options, struct tail *t)
+{
+    enum walbus_result result = walbus_subscription_open(options, &t->sub);
+
+    if (result == WALBUS_NO_ROUTER)
+        return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s.", options->socket,
+                               strerror(errno));
+    if (result != WALBUS_OK)
+        return cli_fail(COMMAND, "%s.", walbus_result_text(result));
+    int status = follow(t);
+    t->sub = walbus_subscription_close(t->sub);
+    return status;
+}
+
 static int run_with(struct cli *cli, const struct tail_options *o, struct tail *t)
 {
-    char why[SETTINGS_WHY_SIZE], *path;
-    int rc = settings_client_socket(&cli->settings, &path, why);
+    char why[SOCKET_PLACE_WHY_SIZE], *path;
+    int rc = socket_place_of_client(cli->settings.socket, &path, why);
 
     if (rc == -ENOENT)
         return cli_unreachable(COMMAND, "%s", why);
@@ -348,19 +330,15 @@ static int run_with(struct cli *cli, const struct tail_options *o, struct tail *
         return cli_usage(COMMAND, "%s", why);
     if (rc < 0)
         return cli_fail(COMMAND, "%s.", strerror(-rc));
-    struct subscriber_options options = {
-        .socket = path,
-        .client = "walbus tail",
-        .filters = o->filters,
-        .n_filters = o->n_filters,
-        .exclusions = o->exclusions,
-        .n_exclusions = o->n_exclusions,
-        .notice = on_notice,
-    };
-    t->path = path;
-    rc = subscriber_new(&options, &t->sub);
-    int status = rc < 0 ? cli_fail(COMMAND, "%s: %s.", path, strerror(-rc)) : follow(t);
-    t->sub = subscriber_free(t->sub);
+    struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
+    options.socket = path;
+    options.client = "walbus tail";
+    options.filters = o->filters;
+    options.n_filters = o->n_filters;
+    options.exclusions = o->exclusions;
+    options.n_exclusions = o->n_exclusions;
+    options.log = on_log;
+    int status = open_and_follow(&options, t);
     free(path);
     return status;
 }
@@ -369,11 +347,11 @@ static int run_with(struct cli *cli, const struct tail_options *o, struct tail *
 static void warn_of_redirection(const struct tail_options *o, const struct output *output)
 {
     for (size_t i = 0; i < o->n_filters && output->is_file; i++) {
-        struct bytes text = o->filters[i].text;
+        const struct walbus_filter *f = &o->filters[i];
 
-        if (o->filters[i].kind == FILTER_PATTERN && text.data[text.size - 1] == '.')
-            (void)cli_fail(COMMAND, "The pattern '%s' ends with an empty token; %s.",
-                           (const char *)text.data, cli_shell_hint);
+        if (f->kind == WALBUS_FILTER_PATTERN && f->text[f->size - 1] == '.')
+            (void)cli_fail(COMMAND, "The pattern '%s' ends with an empty token; %s.", f->text,
+                           cli_shell_hint);
     }
 }
 
@@ -383,15 +361,13 @@ static int tail_run(struct cli *cli, void *state, int argc, char **argv)
     struct tail t = {.options = o, .signal_fd = -1, .deadline_ns = UINT64_MAX};
 
     for (int i = 0; i < argc; i++) {
-        int status = add_filter(o->filters, &o->n_filters, FILTER_PATTERN, argv[i]);
+        int status = add_filter(o->filters, &o->n_filters, WALBUS_FILTER_PATTERN, argv[i]);
         if (status != CLI_OK)
             return status;
     }
     if (o->format == PRINT_RAW && isatty(STDOUT_FILENO))
         return cli_usage(COMMAND, "--output raw: a terminal would act on control characters in "
                                   "the contents; send them to a file or a pipe.");
-    if (o->n_filters == 0)
-        (void)add_filter(o->filters, &o->n_filters, FILTER_PATTERN, ">");
     if (o->timeout_us > 0)
         t.deadline_ns = clock_monotonic_ns() + o->timeout_us * 1000;
     t.print = (struct print){.format = o->format, .colour = wants_colour()};

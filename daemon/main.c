@@ -16,11 +16,11 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/socket_place.h"
 #include "pg/connect.h"
 #include "router.h"
 #include "settings/settings.h"
 #include "settings/settings_file.h"
-#include "settings/socket_place.h"
 
 #define OPTIONS_MAX 32
 
@@ -213,7 +213,7 @@ int main(int argc, char **argv)
 {
     struct settings settings;
     struct logger log = {.out = stderr, .level = LOG_INFO};
-    char why[SETTINGS_WHY_SIZE];
+    char why[SOCKET_PLACE_WHY_SIZE];
     char *socket_path = NULL;
 
     if (fd_open_standard() < 0 || sodium_init() < 0 || settings_init(&settings) < 0) {
@@ -224,7 +224,7 @@ int main(int argc, char **argv)
     if (status < 0) {
         log.level = (enum log_level)settings.log_level;
         log.format = (enum log_format)settings.log_format;
-        int r = settings_router_socket(&settings, &socket_path, why);
+        int r = socket_place_of_router(settings.socket, &socket_path, why);
         if (r < 0) {
             status = usage("%s", r == -ENOMEM ? "no memory" : why);
         } else {

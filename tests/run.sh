@@ -21,20 +21,22 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 asan=$root/build-asan
 plain=$root/build-plain
 fuzz=$root/build-fuzz
+thread=$root/build-thread
 # Of each fuzzer in ci: 12 of them on two cores take 45 s.
 fuzz_ci_seconds=7
 # shellcheck source=tests/install.sh
 . "$root/tests/install.sh"
 
-# build FOLDER TARGET OPTION...: a failure shows the end of the log.
+# build FOLDER TARGETS OPTION...: a failure shows the end of the log.
 build()
 {
-    local folder=$1 target=$2 log=$1/build.log
+    local folder=$1 targets=$2 log=$1/build.log
     shift 2
     mkdir -p "$folder"
     echo "Building in $folder"
+    # shellcheck disable=SC2086
     if ! { { [ -f "$folder/build.ninja" ] || meson setup "$folder" "$root" -Dwerror=true "$@"; } &&
-        ninja -C "$folder" "$target"; } >"$log" 2>&1; then
+        ninja -C "$folder" $targets; } >"$log" 2>&1; then # words: no target has a blank
         tail -n 40 "$log"
         echo "Building failed; all of it is in $log"
         echo "0 passed, 1 failed, 0 skipped"
@@ -65,6 +67,24 @@ further_packages()
     fi
     if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
         printf '%s\n' "${packages_pgbouncer[@]}"
+    fi
+}
+
+# Whether this compiler has ThreadSanitizer, and this kernel runs it.
+has_thread_sanitizer()
+{
+    mkdir -p "$thread"
+    echo 'int main(void) { return 0; }' >"$thread/probe.c"
+    cc -fsanitize=thread "$thread/probe.c" -o "$thread/probe" >"$thread/probe.log" 2>&1 &&
+        "$thread/probe" >>"$thread/probe.log" 2>&1
+}
+
+# What follows in several threads, with ThreadSanitizer; test_subscribe_api.py skips without it.
+build_for_threads()
+{
+    if has_thread_sanitizer; then
+        build "$thread" 'examples/subscribe examples/subscribe_poll tests/integration/subscribe_api' -Dtests=enabled -Db_sanitize=thread
+        export WALBUS_TEST_THREAD_BUILD=$thread
     fi
 }
 
@@ -174,6 +194,9 @@ main()
         CC=clang build "$fuzz" fuzzers -Dfuzz=true -Dtests=disabled -Db_lundef=false \
             -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
     fi
+    case $what in
+    all | integration | ci) build_for_threads ;;
+    esac
     export ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1
 
     case $what in

@@ -83,6 +83,8 @@ enum walbus_filter_kind {
 #define WALBUS_MAX_FILTERS 1024
 /** Most tokens in all patterns of a subscription, exclusions included. */
 #define WALBUS_MAX_TOKENS 8192
+/** Longest name of a program, bytes. */
+#define WALBUS_MAX_CLIENT 255
 
 /** This struct does not grow. */
 struct walbus_filter {
@@ -115,7 +117,7 @@ struct walbus_subscription_options {
     /** Path of the router's socket. NULL: the environment's WALBUS_SOCKET, else the first that exists of
      *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock. */
     const char *socket;
-    /** Name of the program, for the router's listings, UTF-8; NULL: none. */
+    /** Name of the program, for the router's listings, UTF-8; NULL: none. Copied, as all below. */
     const char *client;
     /** A message is delivered, once, when at least one filter matches its prefix and no exclusion does. No
      *  filters: everything. Copied. */
@@ -124,8 +126,8 @@ struct walbus_subscription_options {
     const struct walbus_filter *exclusions;
     size_t n_exclusions;
     enum walbus_start start;
-    /** WALBUS_START_POSITION: the last position already handled, and the identity of the journal that it belongs
-     *  to, which is checked; NULL: not known, not checked. */
+    /** WALBUS_START_POSITION: the last position already handled, not all zero, and the identity of the journal that
+     *  it belongs to, which is checked; NULL or "": not known, not checked. */
     struct walbus_position position;
     const char *identity;
     /** Called out of the calls that take this subscription with one sentence for people, valid during the call: the
@@ -149,10 +151,13 @@ struct walbus_subscription_options {
  *
  * WALBUS_OK            *ret is the subscription; close it
  * WALBUS_BAD_ARGUMENT  NULL, a size that is too small or beyond any version's, members of a later
- *                      version that are not zero, an unknown flag or start, a list that is NULL with a number, a client
- *                      or identity that is not UTF-8, an identity longer than any
- * WALBUS_BAD_FILTER    an unknown kind, a NUL in a text, an empty pattern, or more than the limits above
- * WALBUS_BAD_SOCKET    no path is given and none of the usual ones exists, or it is longer than a socket's address
+ *                      version that are not zero, an unknown flag or start, a start at a position without one, a list
+ *                      or text that is NULL with a number, a client or identity that is not UTF-8, a client longer
+ *                      than WALBUS_MAX_CLIENT, an identity longer than any
+ * WALBUS_BAD_FILTER    an unknown kind, a NUL in a text, an empty pattern, more than the limits above, or more
+ *                      than fits into one frame, 1 MiB
+ * WALBUS_BAD_SOCKET    no path is given and none of the usual ones exists, or it is empty or longer than a socket's
+ *                      address
  * WALBUS_NO_ROUTER     nobody answers there (not with WALBUS_WAIT_FOR_ROUTER); errno says why
  * WALBUS_NO_MEMORY
  */
@@ -201,6 +206,7 @@ walbus_subscription_process(struct walbus_subscription *sub, const struct walbus
  * timeout_ms  how long; -1: without end; 0: not at all
  *
  * Results as of walbus_subscription_process(), never with NULL, and
+ * WALBUS_BAD_ARGUMENT also a timeout below -1
  * WALBUS_TIMEOUT      the time passed
  * WALBUS_INTERRUPTED  a signal handler ran; look whether it wants you to end
  */
@@ -217,7 +223,8 @@ walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
  */
 WALBUS_PUBLIC enum walbus_result walbus_subscription_flush(struct walbus_subscription *sub);
 
-/** Ask for a delivery ACKED once the acknowledgement is on the router's disk. */
+/** Ask for a delivery ACKED once the acknowledgement is on the router's disk. It is asked for again on each
+ *  connection until it comes, but does not come when the router has another journal now. */
 #define WALBUS_ACK_CONFIRM 0x1u
 
 /**
@@ -262,7 +269,8 @@ enum walbus_delivery_kind {
     /** Nothing more is coming up to this position. Not within transactions. */
     WALBUS_DELIVERY_PROGRESS = 5,
     /** Messages may be missing, from the position walbus_delivery_from() up to this one. Inside a transaction it
-     *  swallows the rest of it when it reaches the transaction's end: then no COMMIT comes. */
+     *  swallows the rest of it when it reaches the transaction's end: then no COMMIT comes. One that the library finds
+     *  itself stands right behind the READY of the new connection and reaches up to it. */
     WALBUS_DELIVERY_GAP = 6,
     /** The acknowledgement of this position is on the router's disk. */
     WALBUS_DELIVERY_ACKED = 7,
@@ -381,9 +389,12 @@ struct walbus_reply;
  * ret         the answer, or what went wrong in words: free it. Set by every result but the first two failures below
  *
  * WALBUS_OK            walbus_reply_result() is the answer
- * WALBUS_BAD_ARGUMENT  NULL, args that are not one well-formed CBOR item
+ * WALBUS_BAD_ARGUMENT  NULL, `what` that is not UTF-8, args that are not one well-formed CBOR item, a timeout below -1
  * WALBUS_NO_MEMORY
- * WALBUS_BAD_SOCKET, WALBUS_NO_ROUTER, WALBUS_TIMEOUT, WALBUS_INTERRUPTED, WALBUS_PROTOCOL
+ * WALBUS_BAD_SOCKET    as of walbus_subscription_open()
+ * WALBUS_NO_ROUTER     nobody answers there, or closes without an answer; errno says why
+ * WALBUS_TIMEOUT, WALBUS_INTERRUPTED
+ * WALBUS_PROTOCOL      the other end does not speak this protocol, or not this version of it
  * WALBUS_REFUSED       the router does not know the request, or does not do it
  * WALBUS_TOO_LARGE     the request is larger than a frame, 1 MiB
  */

@@ -7,6 +7,8 @@
  * brings all of the public ones.
  *
  *   walbus/publish.h    publish events inside your own transaction
+ *   walbus/subscribe.h  receive messages, and ask the router
+ *   walbus/position.h   where a message stands in the order of delivery
  *   walbus/result.h     what functions return
  *   walbus/version.h    versions, compiled against and running with
  *
@@ -19,8 +21,10 @@
  * thread, by one at a time.
  */
 
+#include "walbus/position.h"
 #include "walbus/publish.h"
 #include "walbus/result.h"
+#include "walbus/subscribe.h"
 #include "walbus/version.h"
 
 #endif

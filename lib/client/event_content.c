@@ -15,18 +15,6 @@ _Static_assert(WALBUS_ID_SIZE == EVENT_ID_SIZE, "both are a UUID's text");
 #define TIME_MIN INT64_C(-62135596800000000) /* 0001-01-01T00:00:00Z */
 #define TIME_MAX INT64_C(253402300799999999) /* 9999-12-31T23:59:59.999999Z */
 
-bool struct_is_known(const void *given, size_t size, size_t known)
-{
-    const uint8_t *bytes = given;
-
-    if (size < known || size > STRUCT_SIZE_MAX)
-        return false;
-    for (size_t i = known; i < size; i++)
-        if (bytes[i] != 0)
-            return false;
-    return true;
-}
-
 /** Where the first control character stands (C0, DEL, C1; CloudEvents forbids them), or size. */
 static size_t control_character(struct bytes text)
 {

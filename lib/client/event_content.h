@@ -4,7 +4,6 @@
 
 /* From the public struct walbus_event to the content of a message. Pure. */
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,17 +16,6 @@ struct event_defaults {
     int64_t now_us;     /* µs since 1970 */
     size_t max_content; /* bytes; data beyond it is refused before it is copied */
 };
-
-/** Beyond this, bytes, a size is taken for memory that was not initialised: no struct of a later
- *  version will come near, and what a wild size says is never read. */
-#define STRUCT_SIZE_MAX 4096u
-
-/**
- * Whether a struct of the caller's, of `size` bytes by its own word, can be taken by a library that
- * knows `known` of them: it has all of these, at most STRUCT_SIZE_MAX bytes, and what a later
- * version may have added is zero.
- */
-bool struct_is_known(const void *given, size_t size, size_t known);
 
 /**
  * Appends the encoded event. `id` gets the new id, or "" when the event has its own. WALBUS_OK;

@@ -61,6 +61,11 @@ int frame_reader_next(struct frame_reader *r, struct frame_header *ret_header,
     return 1;
 }
 
+void frame_reader_put_back(struct frame_reader *r)
+{
+    r->parsed = r->start;
+}
+
 /** Bytes of the frame at `start`, as far as known; its header was found good. */
 static size_t frame_need(const struct frame_reader *r)
 {
@@ -76,7 +81,7 @@ static int make_room(struct frame_reader *r)
     size_t want = MAX(need, FRAME_READER_SIZE);
 
     if (have == 0)
-        r->start = r->end = 0;
+        r->start = r->parsed = r->end = 0;
     if (want > r->cap || (want < r->cap && have <= want)) {
         uint8_t *data = malloc(want);
 

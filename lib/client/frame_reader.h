@@ -49,6 +49,9 @@ void frame_reader_reset(struct frame_reader *r);
 int frame_reader_next(struct frame_reader *r, struct frame_header *ret_header,
                       const uint8_t **ret_body, char why[FRAME_READER_WHY_SIZE]) MUST_CHECK;
 
+/** Takes back the frame lent out, to lend it again: there was no memory to act on it. */
+void frame_reader_put_back(struct frame_reader *r);
+
 /**
  * Receives once from a non-blocking socket; to be called when frame_reader_next has
  * returned 0. The number of bytes, 0 at the end of the stream, or a negative errno: -EAGAIN

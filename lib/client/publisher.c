@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "client/event_content.h"
+#include "client/known_struct.h"
 #include "codec/subject.h"
 #include "pg/connect.h"
 #include "pg/emit.h"

@@ -35,6 +35,7 @@ static int misplaced(const char *what, struct position p, const char *where,
 
 int sequence_begin(struct sequence *s, const struct frame_begin *f, char why[SEQUENCE_WHY_SIZE])
 {
+    struct position begin = {f->timeline, f->commit_lsn, 0};
     struct position end = end_of(f->timeline, f->commit_lsn);
 
     if (s->in_transaction)
@@ -44,6 +45,8 @@ int sequence_begin(struct sequence *s, const struct frame_begin *f, char why[SEQ
     s->in_transaction = true;
     s->timeline = f->timeline;
     s->commit_lsn = f->commit_lsn;
+    if (position_compare(begin, s->last) > 0)
+        s->last = begin;
     return 0;
 }
 

@@ -33,6 +33,7 @@ struct sequence {
 /** A new session: nothing at or before `last` may come, and no transaction is open. */
 void sequence_start(struct sequence *s, struct position last);
 
+/** Moves to index 0 of the transaction, which nothing else of it has, unless it is resumed. */
 int sequence_begin(struct sequence *s, const struct frame_begin *f,
                    char why[SEQUENCE_WHY_SIZE]) MUST_CHECK;
 int sequence_message(struct sequence *s, const struct frame_message *f,

@@ -52,8 +52,8 @@ def test_clean_restarts_lose_and_repeat_nothing(bus, conn):
 
 @pytest.mark.parametrize("end", [Router.stop, Router.kill], ids=["stopped", "killed"])
 def test_published_while_the_router_is_away(bus, conn, end):
-    """Without a journal the second message may pass before tail is back, which is then told a gap. It may come all the same:
-    after a stop when tail is back in time, after a kill when the first was not acknowledged before. What comes
+    """Without a journal the second message may pass before tail is back, which is then told a gap. It may come all the
+    same: after a stop when tail is back in time, after a kill when the first was not acknowledged before. What comes
     afterwards must, once tail is back."""
     router = Router(bus.dsn())
     with router:

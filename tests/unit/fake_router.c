@@ -12,35 +12,49 @@
 #include "base/fd.h"
 #include "unit.h"
 
-static void on_notice(void *context, enum subscriber_notice notice, const char *sentence)
+static void on_log(void *context, const char *sentence)
 {
     struct fake_router *f = context;
 
-    ck_assert(strlen(sentence) > 10 && sentence[strlen(sentence) - 1] == '.');
-    if (notice == SUBSCRIBER_NOTICE_LOST)
-        f->lost++;
-    else
-        f->disconnected++;
+    /* Nothing is asserted here: Check needs memory for it, and test_memory.c counts it. */
+    f->mumbled |= strlen(sentence) <= 10;
+    f->logged++;
+    f->gone += strstr(sentence, "reconnecting.") != NULL;
+    f->back += strcmp(sentence, "The router is back.") == 0;
+    (void)snprintf(f->sentence, sizeof f->sentence, "%s", sentence);
+}
+
+void fake_init(struct fake_router *f)
+{
+    *f = (struct fake_router){.dir = "/tmp/walbus-fake-XXXXXX", .listener = -1, .connection = -1};
+    ck_assert_ptr_nonnull(mkdtemp(f->dir));
+    (void)snprintf(f->path, sizeof f->path, "%s/sock", f->dir);
+}
+
+static void open_subscription(struct fake_router *f, struct walbus_subscription_options options)
+{
+    options.socket = f->path;
+    options.log = on_log;
+    options.context = f;
+    enum walbus_result result = walbus_subscription_open(&options, &f->sub);
+    ck_assert_msg(result == WALBUS_OK, "%s", walbus_result_name(result));
+}
+
+static void open_pattern(struct fake_router *f, const char *pattern, unsigned flags)
+{
+    struct walbus_filter filter = {WALBUS_FILTER_PATTERN, pattern, strlen(pattern)};
+    struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
+
+    options.flags = flags;
+    options.filters = &filter;
+    options.n_filters = 1;
+    open_subscription(f, options);
 }
 
 void fake_open_absent(struct fake_router *f, const char *pattern)
 {
-    struct filter filter = {.kind = FILTER_PATTERN};
-
-    *f = (struct fake_router){.dir = "/tmp/walbus-fake-XXXXXX", .listener = -1, .connection = -1};
-    ck_assert_ptr_nonnull(mkdtemp(f->dir));
-    (void)snprintf(f->path, sizeof f->path, "%s/sock", f->dir);
-    if (pattern)
-        filter.text = unit_bytes(pattern);
-    struct subscriber_options options = {
-        .socket = f->path,
-        .client = "test",
-        .filters = &filter,
-        .n_filters = pattern ? 1 : 0,
-        .notice = on_notice,
-        .context = f,
-    };
-    ck_assert_int_eq(subscriber_new(&options, &f->sub), 0);
+    fake_init(f);
+    open_pattern(f, pattern, WALBUS_WAIT_FOR_ROUTER);
 }
 
 void fake_listen(struct fake_router *f)
@@ -62,14 +76,22 @@ void fake_unlisten(struct fake_router *f)
 
 void fake_open(struct fake_router *f, const char *pattern)
 {
-    fake_open_absent(f, pattern);
+    fake_init(f);
     fake_listen(f);
-    ck_assert_int_eq(subscriber_start(f->sub), 0);
+    open_pattern(f, pattern, 0);
+}
+
+void fake_open_with(struct fake_router *f, struct walbus_subscription_options options)
+{
+    fake_init(f);
+    fake_listen(f);
+    open_subscription(f, options);
 }
 
 void fake_close(struct fake_router *f)
 {
-    f->sub = subscriber_free(f->sub);
+    f->sub = walbus_subscription_close(f->sub);
+    ck_assert(!f->mumbled);
     f->connection = fd_close(f->connection);
     if (f->listener >= 0)
         fake_unlisten(f);
@@ -77,20 +99,31 @@ void fake_close(struct fake_router *f)
     buf_deinit(&f->frame);
 }
 
-/** Lets the subscriber work without an event, until `fd` can be read. */
+/** Waits as a caller does, or until `fd` (-1: none) can be read; whether that. */
+static bool wait_for(struct fake_router *f, int fd, int timeout)
+{
+    struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}};
+    nfds_t n = 1;
+
+    if (f->sub) {
+        fds[1].fd = walbus_subscription_fd(f->sub);
+        fds[1].events = walbus_subscription_events(f->sub);
+        timeout = walbus_subscription_timeout(f->sub);
+        n = 2;
+    }
+    ck_assert_int_ge(poll(fds, n, timeout), 0);
+    return fds[0].revents != 0;
+}
+
+/** Lets the subscription work without a delivery, until `fd` can be read. */
 static void work_until_readable(struct fake_router *f, int fd)
 {
-    for (;;) {
-        struct subscriber_event event;
-        int rc = subscriber_process(f->sub, &event);
+    do {
+        const struct walbus_delivery *d = NULL;
 
-        ck_assert(rc == 0 || rc == -ENOTCONN);
-        struct pollfd fds[2] = {{.fd = fd, .events = POLLIN},
-                                {.fd = subscriber_fd(f->sub), .events = subscriber_events(f->sub)}};
-        ck_assert_int_ge(poll(fds, 2, rc == 0 ? subscriber_timeout(f->sub) : 0), 0);
-        if (fds[0].revents)
-            return;
-    }
+        if (f->sub && walbus_subscription_process(f->sub, &d) == WALBUS_OK)
+            ck_assert_ptr_null(d);
+    } while (!wait_for(f, fd, -1));
 }
 
 void fake_accept(struct fake_router *f)
@@ -219,42 +252,77 @@ void fake_put_progress(struct buf *b, struct position position)
     b->size += frame_progress_encode(b->data + b->size, position);
 }
 
-struct subscriber_event fake_event(struct fake_router *f, enum subscriber_event_kind kind)
+void fake_put_gap(struct buf *b, struct position from, struct position to, const char *reason)
 {
-    struct subscriber_event event;
-    int rc;
+    struct frame_gap gap = {
+        .from = from, .to = to, .messages = 4, .bytes = UINT64_MAX, .reason = unit_bytes(reason)};
 
-    while ((rc = subscriber_process(f->sub, &event)) == 0) {
-        struct pollfd fd = {.fd = subscriber_fd(f->sub), .events = subscriber_events(f->sub)};
-        ck_assert_int_ge(poll(&fd, 1, subscriber_timeout(f->sub)), 0);
-    }
-    ck_assert_int_eq(rc, 1);
-    ck_assert_msg(event.kind == kind, "event %d, wanted %d (%.*s)", (int)event.kind, (int)kind,
-                  event.kind == SUBSCRIBER_ERROR ? (int)event.error.text.size : 0,
-                  (const char *)event.error.text.data);
-    return event;
+    ck_assert_ptr_nonnull(buf_reserve(b, FRAME_HEADER_SIZE + FRAME_GAP_FIXED + gap.reason.size));
+    b->size += frame_gap_encode(b->data + b->size, &gap);
 }
 
-void fake_no_event(struct fake_router *f)
+/** What the next call that says something says. */
+static enum walbus_result next(struct fake_router *f, const struct walbus_delivery **ret)
 {
-    struct subscriber_event event;
+    enum walbus_result result;
 
-    ck_assert_int_eq(subscriber_process(f->sub, &event), 0);
+    *ret = NULL;
+    while ((result = walbus_subscription_process(f->sub, ret)) == WALBUS_OK && !*ret)
+        (void)wait_for(f, -1, -1);
+    return result;
 }
 
-void fake_protocol_error(struct fake_router *f, const char *code)
+const struct walbus_delivery *fake_delivery(struct fake_router *f, enum walbus_delivery_kind kind)
 {
-    struct subscriber_event event = fake_event(f, SUBSCRIBER_ERROR);
+    const struct walbus_delivery *d;
+    enum walbus_result result = next(f, &d);
 
-    unit_assert_text(event.error.code, code);
-    ck_assert(event.error.fatal);
-    ck_assert_uint_gt(event.error.text.size, 5);
-    ck_assert_int_eq(subscriber_fd(f->sub), -1);
-    ck_assert_int_eq(subscriber_process(f->sub, &event), -ENOTCONN);
+    ck_assert_msg(result == WALBUS_OK, "%s: %s", walbus_result_name(result),
+                  walbus_subscription_error(f->sub));
+    ck_assert_str_eq(walbus_subscription_error(f->sub), "");
+    ck_assert_msg(walbus_delivery_kind(d) == kind, "delivery %d, wanted %d",
+                  (int)walbus_delivery_kind(d), (int)kind);
+    return d;
 }
 
-void fake_greet(struct fake_router *f, enum control_start start, struct position start_position,
-                struct position answer)
+void fake_no_delivery(struct fake_router *f)
+{
+    const struct walbus_delivery *d = NULL;
+
+    ck_assert_int_eq(walbus_subscription_process(f->sub, &d), WALBUS_OK);
+    ck_assert_ptr_null(d);
+}
+
+void fake_end(struct fake_router *f, enum walbus_result result, const char *code)
+{
+    const struct walbus_delivery *d;
+    char why[640];
+    enum walbus_result got = next(f, &d);
+
+    ck_assert_msg(got == result, "%s: %s", walbus_result_name(got),
+                  walbus_subscription_error(f->sub));
+    (void)snprintf(why, sizeof why, "%s", walbus_subscription_error(f->sub));
+    ck_assert_uint_gt(strlen(why), 5);
+    ck_assert_str_eq(walbus_subscription_error_code(f->sub), code);
+    ck_assert_int_eq(walbus_subscription_fd(f->sub), -1);
+    ck_assert_int_eq(walbus_subscription_events(f->sub), 0);
+    ck_assert_int_eq(walbus_subscription_timeout(f->sub), 0);
+    ck_assert_int_eq(walbus_subscription_flush(f->sub), WALBUS_OK);
+    ck_assert_str_eq(walbus_subscription_error(f->sub), "");
+    ck_assert_int_eq(walbus_subscription_process(f->sub, &d), result);
+    ck_assert_int_eq(walbus_subscription_next(f->sub, -1, &d), result);
+    ck_assert_str_eq(walbus_subscription_error(f->sub), why);
+}
+
+void fake_assert_position(struct walbus_position got, struct position want)
+{
+    char text[WALBUS_POSITION_TEXT_SIZE], wanted[POSITION_TEXT_SIZE];
+
+    ck_assert_str_eq(walbus_position_format(got, text), position_format(want, wanted));
+}
+
+void fake_subscribe(struct fake_router *f, const char *identity, enum control_start start,
+                    struct position start_position)
 {
     struct control_subscribe subscribe;
     char why[CONTROL_WHY_SIZE];
@@ -262,7 +330,7 @@ void fake_greet(struct fake_router *f, enum control_start start, struct position
 
     fake_accept(f);
     (void)fake_read(f, FRAME_HELLO);
-    fake_put_welcome(&b, "7/1");
+    fake_put_welcome(&b, identity);
     fake_send(f, &b);
     struct bytes body = fake_read(f, FRAME_SUBSCRIBE);
     ck_assert_int_eq(control_subscribe_decode(body, &subscribe, why), 0);
@@ -270,8 +338,17 @@ void fake_greet(struct fake_router *f, enum control_start start, struct position
     if (start == CONTROL_START_POSITION)
         ck_assert_int_eq(position_compare(subscribe.position, start_position), 0);
     control_subscribe_deinit(&subscribe);
+}
+
+void fake_greet(struct fake_router *f, enum control_start start, struct position start_position,
+                struct position answer)
+{
+    struct buf b = BUF_INIT;
+
+    fake_subscribe(f, "7/1", start, start_position);
     fake_put_subscribed(&b, answer, "7/1");
     fake_send(f, &b);
-    struct subscriber_event event = fake_event(f, SUBSCRIBER_READY);
-    ck_assert_int_eq(position_compare(event.ready.position, answer), 0);
+    fake_assert_position(walbus_delivery_position(fake_delivery(f, WALBUS_DELIVERY_READY)), answer);
+    ck_assert_str_eq(walbus_subscription_identity(f->sub), "7/1");
+    fake_assert_position(walbus_subscription_position(f->sub), answer);
 }

@@ -4,7 +4,7 @@
 
 /*
  * The router's end of a connection, driven by the test from the same process: a
- * listening socket, one accepted connection, and the subscriber that is tested.
+ * listening socket, one accepted connection, and the subscription that is tested.
  * Whatever does not happen as the test says fails it.
  */
 
@@ -13,36 +13,45 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "client/subscriber.h"
+#include "codec/control.h"
+#include "codec/frame.h"
+#include "walbus/walbus.h"
 
 struct fake_router {
     char dir[32];
     char path[64];
     int listener;
     int connection;
-    struct subscriber *sub;
-    struct buf frame;            /* the last one read, header and body */
-    unsigned disconnected, lost; /* notices */
+    struct walbus_subscription *sub;
+    struct buf frame;    /* the last one read, header and body */
+    unsigned gone, back; /* how often the log said so */
+    unsigned logged;     /* sentences in all */
+    char sentence[640];  /* the last of them */
+    bool mumbled;        /* one was no sentence */
 };
 
-/** A router that listens, and a subscriber of the one pattern (NULL: none) that has connected. */
+/** The place of a router that does not listen yet, and nothing else. */
+void fake_init(struct fake_router *f);
+/** A router that listens, and a subscription of the one pattern that has connected. */
 void fake_open(struct fake_router *f, const char *pattern);
-/** The same, but nothing listens yet, and the subscriber was not started. */
+/** The same with options, but for the socket and the log. */
+void fake_open_with(struct fake_router *f, struct walbus_subscription_options options);
+/** The same, but nothing listens yet: the subscription waits for a router. */
 void fake_open_absent(struct fake_router *f, const char *pattern);
 void fake_close(struct fake_router *f);
 
 void fake_listen(struct fake_router *f);
 /** Closes and removes the listening socket. */
 void fake_unlisten(struct fake_router *f);
-/** Accepts the connection that the subscriber has made or makes now. */
+/** Accepts the connection that the subscription has made or makes now. */
 void fake_accept(struct fake_router *f);
 /** Closes the accepted connection. */
 void fake_hang_up(struct fake_router *f);
 
-/** Reads one frame of this type, letting the subscriber work meanwhile; its body until the next
+/** Reads one frame of this type, letting the subscription work meanwhile; its body until the next
  * read. */
 struct bytes fake_read(struct fake_router *f, uint8_t type);
-/** Whether the subscriber has ended its direction. */
+/** Whether the subscription has ended its direction. */
 bool fake_at_end(struct fake_router *f);
 
 /** Sends the buffer and empties it. */
@@ -56,19 +65,23 @@ void fake_put_begin(struct buf *b, uint64_t lsn);
 void fake_put_commit(struct buf *b, uint64_t lsn);
 void fake_put_message(struct buf *b, uint64_t lsn, uint32_t index, struct bytes content);
 void fake_put_progress(struct buf *b, struct position position);
+void fake_put_gap(struct buf *b, struct position from, struct position to, const char *reason);
 
-/** Waits for the next event, of this kind. */
-struct subscriber_event fake_event(struct fake_router *f, enum subscriber_event_kind kind);
+/** Waits for the next delivery, of this kind. */
+const struct walbus_delivery *fake_delivery(struct fake_router *f, enum walbus_delivery_kind kind);
 /** There is none now. */
-void fake_no_event(struct fake_router *f);
-/** The next event is a fatal error with this code that the subscriber itself has found. */
-void fake_protocol_error(struct fake_router *f, const char *code);
+void fake_no_delivery(struct fake_router *f);
+/** The subscription ends with this result, and with this code of the router's, and keeps to it. */
+void fake_end(struct fake_router *f, enum walbus_result result, const char *code);
 
-/**
- * Accepts, answers HELLO with WELCOME, expects SUBSCRIBE with this start, answers it, and
- * takes SUBSCRIBER_READY.
- */
+/** Accepts, answers HELLO with a WELCOME of this identity, and takes SUBSCRIBE with this start. */
+void fake_subscribe(struct fake_router *f, const char *identity, enum control_start start,
+                    struct position start_position);
+/** The same in the journal "7/1", answers SUBSCRIBE, and takes READY. */
 void fake_greet(struct fake_router *f, enum control_start start, struct position start_position,
                 struct position answer);
+
+/** Fails unless it is this position. */
+void fake_assert_position(struct walbus_position got, struct position want);
 
 #endif

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "client/event_content.h"
 
+#include "client/known_struct.h"
+
 #include <string.h>
 
 #include "unit.h"

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "codec/event.h"
+#include "client/delivery.h"
 #include "print_status.h"
 #include "unit.h"
 
@@ -41,9 +41,11 @@ static struct frame_message message(struct bytes content)
 static void printed_as(const struct frame_message *m, struct print print, bool redelivered,
                        const char *want)
 {
+    struct walbus_delivery d;
     struct buf out = BUF_INIT;
 
-    ck_assert(print_message(&print, m, redelivered, &out));
+    delivery_message(&d, m, redelivered);
+    ck_assert(print_message(&print, &d, &out));
     ck_assert(!out.failed);
     unit_assert_text(buf_bytes(&out), want);
     buf_deinit(&out);
@@ -56,6 +58,7 @@ static void content_as(const char *hex, const char *text, const char *json, cons
     struct frame_message m = message(content);
     struct print print = {.format = PRINT_CLOUDEVENTS};
     struct buf out = BUF_INIT, want = BUF_INIT;
+    struct walbus_delivery d;
 
     buf_printf(&want, TEXT_HEAD "%s\n", text);
     printed_as(&m, (struct print){.format = PRINT_TEXT}, false, buf_str(&want));
@@ -63,7 +66,8 @@ static void content_as(const char *hex, const char *text, const char *json, cons
     buf_printf(&want, JSON_HEAD "%s}\n", json);
     printed_as(&m, (struct print){.format = PRINT_JSON}, false, buf_str(&want));
 
-    ck_assert_int_eq(print_message(&print, &m, false, &out), cloudevents != NULL);
+    delivery_message(&d, &m, false);
+    ck_assert_int_eq(print_message(&print, &d, &out), cloudevents != NULL);
     ck_assert_uint_eq(print.skipped, cloudevents ? 0 : 1);
     buf_clear(&want);
     if (cloudevents)
@@ -72,7 +76,7 @@ static void content_as(const char *hex, const char *text, const char *json, cons
 
     buf_clear(&out);
     print.format = PRINT_RAW;
-    ck_assert(print_message(&print, &m, false, &out));
+    ck_assert(print_message(&print, &d, &out));
     ck_assert(bytes_equal(buf_bytes(&out), content));
     buf_deinit(&out);
     buf_deinit(&want);
@@ -185,45 +189,45 @@ START_TEST(colours_only_when_asked_for)
 }
 END_TEST
 
-START_TEST(gaps)
+static void gap_as(const struct frame_gap *gap, const char *reason, const char *json,
+                   const char *sentence)
 {
-    struct frame_gap gap = {.from = {1, 0x10, 1},
-                            .to = {1, 0x20, POSITION_INDEX_END},
-                            .messages = 7,
-                            .bytes = 1000,
-                            .reason = unit_bytes("retention\x1b")};
     struct print print = {.format = PRINT_JSON};
+    struct walbus_delivery d;
     struct buf out = BUF_INIT;
 
-    ck_assert(print_gap(&print, &gap, &out));
-    unit_assert_text(buf_bytes(&out),
-                     "{\"gap\":{\"from\":\"1:0/10:1\",\"to\":\"1:0/20:4294967295\",\"messages\":7,"
-                     "\"bytes\":1000,\"reason\":\"retention\\u001b\"}}\n");
+    delivery_gap(&d, gap, reason);
+    ck_assert(print_gap(&print, &d, &out));
+    unit_assert_text(buf_bytes(&out), json);
     buf_clear(&out);
-    print.format = PRINT_TEXT;
-    ck_assert(print_gap(&print, &gap, &out));
-    unit_assert_text(buf_bytes(&out), "-- gap from 1:0/10:1 to 1:0/20:4294967295, 7 messages, "
-                                      "1000 bytes: retention\\x1b\n");
-    buf_clear(&out);
-    gap.messages = gap.bytes = 1;
-    ck_assert(print_gap(&print, &gap, &out));
-    unit_assert_text(buf_bytes(&out), "-- gap from 1:0/10:1 to 1:0/20:4294967295, 1 message, "
-                                      "1 byte: retention\\x1b\n");
-    buf_clear(&out);
-    gap.messages = gap.bytes = UINT64_MAX;
-    gap.reason = unit_bytes("");
-    print.format = PRINT_JSON;
-    ck_assert(print_gap(&print, &gap, &out));
-    unit_assert_text(
-        buf_bytes(&out),
-        "{\"gap\":{\"from\":\"1:0/10:1\",\"to\":\"1:0/20:4294967295\",\"reason\":\"\"}}\n");
-    buf_clear(&out);
-    print.format = PRINT_CLOUDEVENTS;
-    ck_assert(!print_gap(&print, &gap, &out));
-    print.format = PRINT_RAW;
-    ck_assert(!print_gap(&print, &gap, &out));
+    for (print.format = PRINT_TEXT; print.format <= PRINT_RAW; print.format++)
+        if (print.format != PRINT_JSON)
+            ck_assert(!print_gap(&print, &d, &out));
     ck_assert_uint_eq(out.size, 0);
+    print_gap_sentence(&d, &out);
+    unit_assert_text(buf_bytes(&out), sentence);
     buf_deinit(&out);
+}
+
+START_TEST(gaps)
+{
+    struct frame_gap gap = {
+        .from = {1, 0x10, 1}, .to = {1, 0x20, POSITION_INDEX_END}, .messages = 7, .bytes = 1000};
+
+    gap_as(&gap, "retention\x1b",
+           "{\"gap\":{\"from\":\"1:0/10:1\",\"to\":\"1:0/20:4294967295\",\"messages\":7,"
+           "\"bytes\":1000,\"reason\":\"retention\\u001b\"}}\n",
+           "Messages may be missing from 1:0/10:1 to 1:0/20:4294967295, 7 messages, 1000 bytes: "
+           "retention\\x1b");
+    gap.messages = gap.bytes = 1;
+    gap_as(&gap, "r",
+           "{\"gap\":{\"from\":\"1:0/10:1\",\"to\":\"1:0/20:4294967295\",\"messages\":1,"
+           "\"bytes\":1,\"reason\":\"r\"}}\n",
+           "Messages may be missing from 1:0/10:1 to 1:0/20:4294967295, 1 message, 1 byte: r");
+    gap.messages = gap.bytes = UINT64_MAX;
+    gap_as(&gap, "",
+           "{\"gap\":{\"from\":\"1:0/10:1\",\"to\":\"1:0/20:4294967295\",\"reason\":\"\"}}\n",
+           "Messages may be missing from 1:0/10:1 to 1:0/20:4294967295");
 }
 END_TEST
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: PostgreSQL */
-#include "settings/socket_place.h"
+#include "base/socket_place.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -10,62 +10,64 @@
 #include "environment.h"
 #include "unit.h"
 
-static void expect_router(const struct settings *s, const char *want)
+static void expect_router(const char *given, const char *want)
 {
-    char *path = NULL, why[SETTINGS_WHY_SIZE] = "";
+    char *path = NULL, why[SOCKET_PLACE_WHY_SIZE] = "";
 
-    ck_assert_msg(settings_router_socket(s, &path, why) == 0, "%s", why);
+    ck_assert_msg(socket_place_of_router(given, &path, why) == 0, "%s", why);
     ck_assert_str_eq(path, want);
     free(path);
 }
 
 START_TEST(router_socket)
 {
-    struct settings s = {0};
-    char why[SETTINGS_WHY_SIZE] = "", *path = NULL;
+    const char *given = NULL;
+    char why[SOCKET_PLACE_WHY_SIZE] = "", *path = NULL;
     bool root = geteuid() == 0;
 
     environment_clean();
     if (root) {
-        expect_router(&s, "/run/walbus/walbus.sock");
+        expect_router(given, "/run/walbus/walbus.sock");
     } else {
-        ck_assert_int_eq(settings_router_socket(&s, &path, why), -EINVAL);
+        ck_assert_int_eq(socket_place_of_router(given, &path, why), -EINVAL);
         ck_assert_ptr_nonnull(strstr(why, "--socket"));
     }
     environment_set("XDG_RUNTIME_DIR", "/run/user/1000");
-    expect_router(&s, root ? "/run/walbus/walbus.sock" : "/run/user/1000/walbus.sock");
+    expect_router(given, root ? "/run/walbus/walbus.sock" : "/run/user/1000/walbus.sock");
     environment_set("RUNTIME_DIRECTORY", "relative");
-    expect_router(&s, root ? "/run/walbus/walbus.sock" : "/run/user/1000/walbus.sock");
+    expect_router(given, root ? "/run/walbus/walbus.sock" : "/run/user/1000/walbus.sock");
     environment_set("RUNTIME_DIRECTORY", "/run/walbusd");
-    expect_router(&s, "/run/walbusd/walbus.sock");
+    expect_router(given, "/run/walbusd/walbus.sock");
     environment_set("RUNTIME_DIRECTORY", "/run/first:/run/second");
-    expect_router(&s, "/run/first/walbus.sock");
+    expect_router(given, "/run/first/walbus.sock");
     environment_set("WALBUS_SOCKET", "/elsewhere");
-    expect_router(&s, "/run/first/walbus.sock");
-    s.socket = (char *)(uintptr_t) "/given/by/option";
-    expect_router(&s, "/given/by/option");
+    expect_router(given, "/run/first/walbus.sock");
+    given = "/given/by/option";
+    expect_router(given, "/given/by/option");
 }
 END_TEST
 
 START_TEST(socket_path_limit)
 {
-    char path[109], why[SETTINGS_WHY_SIZE] = "", *got = NULL;
-    struct settings s = {.socket = path};
+    char path[109], why[SOCKET_PLACE_WHY_SIZE] = "", *got = NULL;
+    const char *given = path;
 
     environment_clean();
     memset(path, 'p', sizeof path);
     path[0] = '/';
     path[108] = '\0';
-    ck_assert_int_eq(settings_router_socket(&s, &got, why), -EINVAL);
+    ck_assert_int_eq(socket_place_of_router(given, &got, why), -EINVAL);
     ck_assert_int_eq(strncmp(why, "the socket path has 108 bytes, a socket can have 107: /ppp", 58),
                      0);
     why[0] = '\0';
-    ck_assert_int_eq(settings_client_socket(&s, &got, why), -EINVAL);
+    ck_assert_int_eq(socket_place_of_client(given, &got, why), -EINVAL);
     ck_assert_int_eq(strncmp(why, "the socket path has 108 bytes", 29), 0);
     ck_assert_ptr_null(got);
+    ck_assert_int_eq(socket_place_of_client("", &got, why), -EINVAL);
+    ck_assert_str_eq(why, "the socket path is empty");
     path[107] = '\0';
-    expect_router(&s, path);
-    ck_assert_int_eq(settings_client_socket(&s, &got, why), 0);
+    expect_router(given, path);
+    ck_assert_int_eq(socket_place_of_client(given, &got, why), 0);
     ck_assert_str_eq(got, path);
     free(got);
 }
@@ -73,8 +75,8 @@ END_TEST
 
 START_TEST(client_socket)
 {
-    char folder[] = "/tmp/walbus-unit-XXXXXX", path[64], why[SETTINGS_WHY_SIZE] = "", *got = NULL;
-    struct settings s = {0};
+    char folder[] = "/tmp/walbus-unit-XXXXXX", path[64], why[SOCKET_PLACE_WHY_SIZE] = "", *got = NULL;
+    const char *given = NULL;
     bool system_router = access("/run/walbus/walbus.sock", F_OK) == 0;
 
     environment_clean();
@@ -82,23 +84,23 @@ START_TEST(client_socket)
     (void)snprintf(path, sizeof path, "%s/walbus.sock", folder);
     environment_set("XDG_RUNTIME_DIR", folder);
     if (!system_router) {
-        ck_assert_int_eq(settings_client_socket(&s, &got, why), -ENOENT);
+        ck_assert_int_eq(socket_place_of_client(given, &got, why), -ENOENT);
         ck_assert_ptr_nonnull(strstr(why, path));
         ck_assert_ptr_nonnull(strstr(why, " or /run/walbus/walbus.sock; "));
         ck_assert_int_eq(unsetenv("XDG_RUNTIME_DIR"), 0);
-        ck_assert_int_eq(settings_client_socket(&s, &got, why), -ENOENT);
+        ck_assert_int_eq(socket_place_of_client(given, &got, why), -ENOENT);
         ck_assert_ptr_nonnull(strstr(why, " at /run/walbus/walbus.sock; "));
         environment_set("XDG_RUNTIME_DIR", folder);
     }
     FILE *there = fopen(path, "we");
     ck_assert_ptr_nonnull(there);
     ck_assert_int_eq(fclose(there), 0);
-    ck_assert_int_eq(settings_client_socket(&s, &got, why), 0);
+    ck_assert_int_eq(socket_place_of_client(given, &got, why), 0);
     ck_assert_str_eq(got, path);
     free(got);
     /* What is given is taken, whether it exists or not. */
-    s.socket = (char *)(uintptr_t) "/given";
-    ck_assert_int_eq(settings_client_socket(&s, &got, why), 0);
+    given = "/given";
+    ck_assert_int_eq(socket_place_of_client(given, &got, why), 0);
     ck_assert_str_eq(got, "/given");
     free(got);
     ck_assert_int_eq(unlink(path), 0);

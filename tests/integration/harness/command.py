@@ -68,9 +68,9 @@ class Running:
         return self._content(self._err)
 
     def wait_ready(self, seconds=20):
-        """`tail` prints the line `ready` on stderr once it is subscribed."""
+        """`tail` prints the line `ready` on stderr once it is subscribed; other programs where they like."""
         def ready():
-            if b"ready\n" in self.err:
+            if b"ready\n" in self.err or b"ready\n" in self.out:
                 return True
             assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.err!r}"
             return False

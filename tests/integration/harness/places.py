@@ -50,6 +50,12 @@ def plain_build():
     return None
 
 
+def thread_build():
+    """A build with ThreadSanitizer of what test_subscribe_api.py runs, or None."""
+    build = os.environ.get("WALBUS_TEST_THREAD_BUILD")
+    return os.path.abspath(build) if build else None
+
+
 def pg_bindir(major=15):
     """The server's programs: WALBUS_TEST_PG_<major>, else Debian's place."""
     bindir = os.environ.get(f"WALBUS_TEST_PG_{major}") or f"/usr/lib/postgresql/{major}/bin"
@@ -114,5 +120,5 @@ def child_environment(extra=None):
 
 
 def assert_no_sanitizer_report(text, where):
-    for mark in ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:"):
+    for mark in ("ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:", "WARNING: ThreadSanitizer"):
         assert mark not in text, f"{where} reports {mark}\n{text[-6000:]}"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: PostgreSQL */
-#include "settings/socket_place.h"
+#include "base/socket_place.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,12 +14,16 @@
 #define SYSTEM_SOCKET_PATH "/run/walbus/" SOCKET_NAME
 
 /* Hands a path over, if a socket can have it. */
-static int give_path(const char *path, char **ret, char why[SETTINGS_WHY_SIZE])
+static int give_path(const char *path, char **ret, char why[SOCKET_PLACE_WHY_SIZE])
 {
     size_t size = strlen(path);
 
+    if (size == 0) {
+        (void)snprintf(why, SOCKET_PLACE_WHY_SIZE, "the socket path is empty");
+        return -EINVAL;
+    }
     if (size > FD_SOCKET_PATH_MAX) {
-        (void)snprintf(why, SETTINGS_WHY_SIZE,
+        (void)snprintf(why, SOCKET_PLACE_WHY_SIZE,
                        "the socket path has %zu bytes, a socket can have %zu: %.300s", size,
                        FD_SOCKET_PATH_MAX, path);
         return -EINVAL;
@@ -32,7 +36,7 @@ static int give_path(const char *path, char **ret, char why[SETTINGS_WHY_SIZE])
 }
 
 /* The socket in a folder, of which only the first `size` bytes count. */
-static int give_path_in(const char *folder, size_t size, char **ret, char why[SETTINGS_WHY_SIZE])
+static int give_path_in(const char *folder, size_t size, char **ret, char why[SOCKET_PLACE_WHY_SIZE])
 {
     struct buf path = BUF_INIT;
 
@@ -54,12 +58,12 @@ static const char *folder_variable(const char *name)
     return value && *value == '/' ? value : NULL;
 }
 
-int settings_router_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE])
+int socket_place_of_router(const char *given, char **ret, char why[SOCKET_PLACE_WHY_SIZE])
 {
     const char *folder;
 
-    if (s->socket)
-        return give_path(s->socket, ret, why);
+    if (given)
+        return give_path(given, ret, why);
     /* systemd separates the folders of several RuntimeDirectory= by colons. */
     folder = folder_variable("RUNTIME_DIRECTORY");
     if (folder)
@@ -69,19 +73,19 @@ int settings_router_socket(const struct settings *s, char **ret, char why[SETTIN
     folder = folder_variable("XDG_RUNTIME_DIR");
     if (folder)
         return give_path_in(folder, strlen(folder), ret, why);
-    (void)snprintf(why, SETTINGS_WHY_SIZE,
+    (void)snprintf(why, SOCKET_PLACE_WHY_SIZE,
                    "no place for the socket: neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR is set; "
                    "give one with --socket");
     return -EINVAL;
 }
 
-int settings_client_socket(const struct settings *s, char **ret, char why[SETTINGS_WHY_SIZE])
+int socket_place_of_client(const char *given, char **ret, char why[SOCKET_PLACE_WHY_SIZE])
 {
     const char *folder = folder_variable("XDG_RUNTIME_DIR");
     char *path = NULL;
 
-    if (s->socket)
-        return give_path(s->socket, ret, why);
+    if (given)
+        return give_path(given, ret, why);
     if (folder) {
         int r = give_path_in(folder, strlen(folder), &path, why);
 
@@ -96,7 +100,7 @@ int settings_client_socket(const struct settings *s, char **ret, char why[SETTIN
     }
     if (access(SYSTEM_SOCKET_PATH, F_OK) == 0)
         return give_path(SYSTEM_SOCKET_PATH, ret, why);
-    (void)snprintf(why, SETTINGS_WHY_SIZE,
+    (void)snprintf(why, SOCKET_PLACE_WHY_SIZE,
                    "no router found: there is no socket at %.200s%s" SYSTEM_SOCKET_PATH
                    "; start walbusd, or name its socket with --socket",
                    folder ? folder : "", folder ? "/" SOCKET_NAME " or " : "");

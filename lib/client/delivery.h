@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_CLIENT_DELIVERY_H
+#define WALBUS_CLIENT_DELIVERY_H
+
+/* What struct walbus_delivery is, and how it is made from a frame. Everything in it is borrowed from whoever made
+ * it. The event in the content is parsed when it is first asked for. */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/bytes.h"
+#include "codec/event.h"
+#include "codec/frame.h"
+#include "codec/position.h"
+#include "walbus/subscribe.h"
+
+struct delivery_head {
+    enum walbus_delivery_kind kind;
+    unsigned flags;
+    struct position position, from;
+    uint64_t lsn, end_lsn;
+    uint32_t xid;
+    int64_t commit_time, received_time;
+    uint64_t messages, bytes;
+    const char *reason;
+    struct bytes prefix, content;
+    bool parsed; /* `form` and `event` hold */
+};
+
+struct walbus_delivery {
+    struct delivery_head head; /* what is set anew for each; the rest is kilobytes */
+    enum walbus_form form;
+    struct event event; /* WALBUS_FORM_EVENT */
+};
+
+void delivery_ready(struct walbus_delivery *d, struct position position);
+/** `behind`: where the subscriber stands, once it has the BEGIN. */
+void delivery_begin(struct walbus_delivery *d, const struct frame_begin *f, struct position behind);
+void delivery_message(struct walbus_delivery *d, const struct frame_message *f, bool redelivered);
+void delivery_commit(struct walbus_delivery *d, const struct frame_commit *f);
+void delivery_progress(struct walbus_delivery *d, struct position position);
+/** `reason`: the frame's, with its NUL. */
+void delivery_gap(struct walbus_delivery *d, const struct frame_gap *f, const char *reason);
+void delivery_acked(struct walbus_delivery *d, struct position position);
+
+#endif

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_CLIENT_SUBSCRIPTION_H
+#define WALBUS_CLIENT_SUBSCRIPTION_H
+
+/* What subscription.c (options, connecting, sending, the loop's interface) and subscription_receive.c (what each
+ * frame of the router means) share. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/macros.h"
+#include "client/connection.h"
+#include "client/delivery.h"
+#include "client/sequence.h"
+#include "codec/control.h"
+#include "codec/position.h"
+#include "codec/subject.h"
+#include "walbus/subscribe.h"
+
+/*
+ *   WAITING ◄──────────── the connection ended, or an ERROR that passes ─────────┐
+ *      │ connected                                                               │
+ *      ▼                                                                         │
+ *   GREETING ──WELCOME──► SUBSCRIBING ──SUBSCRIBED──► READY ─────────────────────┤
+ *                              a refusal, another journal, a breach of protocol ─┴─► ENDED
+ *
+ * WAITING waits for the back-off, GREETING and SUBSCRIBING for the router's answer (SUBSCRIBED may
+ * take as long as the router needs to reach its server), READY for frames, ENDED for
+ * walbus_subscription_close().
+ */
+enum state { STATE_WAITING, STATE_GREETING, STATE_SUBSCRIBING, STATE_READY, STATE_ENDED };
+
+/** Longest sentence that is kept, with its NUL: what the router says is of half that size. */
+#define SUBSCRIPTION_WHY_SIZE 512
+/** Longest code of an ERROR, with its NUL. The words of CONTROL_ERROR_… are of half that size. */
+#define SUBSCRIPTION_CODE_SIZE 32
+
+struct walbus_subscription {
+    enum state state;
+    struct connection connection;
+    char *socket;
+    char *client;
+    struct filter *filters; /* both lists in one allocation, with their texts behind them */
+    size_t n_filters;
+    struct filter *exclusions;
+    size_t n_exclusions;
+    void (*log)(void *context, const char *sentence);
+    void *context;
+
+    uint64_t wake_ns;   /* WAITING: when to connect */
+    uint64_t ready_ns;  /* READY: since when */
+    unsigned attempts;  /* connects since one that lasted */
+    bool more;          /* the last process gave something: there may be more without a wait */
+    bool stopping;      /* the router said so and reads last acknowledgements */
+    bool stopping_seen; /* and the caller has had its turn since */
+    bool told_gone;     /* the caller was told that the router is away */
+
+    /* The place. `sequence.last` is the last delivery's position, before the first READY the one of the options. */
+    struct sequence sequence;
+    bool from_position;                /* it is what to go on behind; false: from now */
+    bool was_ready;                    /* READY has come once */
+    char identity[IDENTITY_TEXT_SIZE]; /* the journal to which it belongs; "": not known */
+    struct position redelivered_to;
+
+    /* What cannot be gone on behind becomes a GAP: `lost` until the next READY, then `gap_waits` until it is
+     * delivered. */
+    bool lost, gap_waits;
+    struct frame_gap gap;
+    char lost_why[SUBSCRIPTION_WHY_SIZE];
+    struct buf reason; /* of the router's own GAP */
+
+    /* Acknowledgements. One is sent when everything before it has been. */
+    bool ack_queued, ack_confirm;
+    bool ack_sending; /* it is among what the connection still has to send */
+    struct position ack;
+    bool confirming; /* ACKED of `confirm` or beyond is awaited */
+    struct position confirm;
+
+    struct walbus_delivery delivery;
+
+    enum walbus_result end; /* ENDED */
+    char end_why[SUBSCRIPTION_WHY_SIZE];
+    char end_code[SUBSCRIPTION_CODE_SIZE];
+    const char *error, *error_code;  /* of the last call */
+    char why[SUBSCRIPTION_WHY_SIZE]; /* what `error` borrows, unless it is `end_why` or static */
+};
+
+/** Tells the caller's log. */
+void subscription_log(struct walbus_subscription *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/** Ends the connection and enters WAITING with the next delay. */
+void subscription_reconnect(struct walbus_subscription *s);
+
+/** Makes the frame SUBSCRIBE, for going on behind `sequence.last` or from now. */
+void subscription_put_subscribe(const struct walbus_subscription *s, bool from_position,
+                                struct buf *frame);
+
+/** Acts on one frame. 1: the delivery is made; 0: nothing to tell, and the connection may be gone, the state ENDED;
+ *  -ENOMEM: nothing was done, the frame is to be put back. */
+int subscription_on_frame(struct walbus_subscription *s, struct frame_header h,
+                          const uint8_t *body) MUST_CHECK;
+
+/** What came is no frame: ends the subscription, telling the router as far as its socket takes it. */
+void subscription_breach(struct walbus_subscription *s, const char *code, const char *why);
+
+#endif

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "client/subscription.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* ---- the ends ---- */
+
+static void end(struct walbus_subscription *s, enum walbus_result result)
+{
+    connection_close(&s->connection);
+    s->ack_queued = s->ack_sending = s->confirming = false;
+    s->end = result;
+    s->state = STATE_ENDED;
+}
+
+void subscription_breach(struct walbus_subscription *s, const char *code, const char *why)
+{
+    struct control_error error = {
+        .code = bytes_of_text(code), .text = bytes_of_text(why), .fatal = true};
+    struct buf frame = BUF_INIT;
+
+    if (why != s->end_why)
+        (void)snprintf(s->end_why, sizeof s->end_why, "%s", why);
+    control_error_encode(&error, &frame);
+    /* Without memory for it the router learns no more than that the connection ends. */
+    if (connection_queue(&s->connection, &frame) == 0)
+        (void)connection_flush(&s->connection);
+    end(s, WALBUS_PROTOCOL);
+}
+
+static void breach_of_order(struct walbus_subscription *s, uint8_t type)
+{
+    static const char *const when[] = {
+        [STATE_WAITING] = "before a connection",   [STATE_GREETING] = "before WELCOME",
+        [STATE_SUBSCRIBING] = "before SUBSCRIBED", [STATE_READY] = "where it has no meaning",
+        [STATE_ENDED] = "after the end",
+    };
+
+    (void)snprintf(s->end_why, sizeof s->end_why, "The router sent a frame of type %s (0x%02x) %s.",
+                   frame_type_name(type), type, when[s->state]);
+    subscription_breach(s, CONTROL_ERROR_PROTOCOL, s->end_why);
+}
+
+static void breach_of_body(struct walbus_subscription *s, uint8_t type, const char *why)
+{
+    (void)snprintf(s->end_why, sizeof s->end_why, "%s: %s", frame_type_name(type), why);
+    subscription_breach(s, CONTROL_ERROR_PROTOCOL, s->end_why);
+}
+
+/* ---- the place ---- */
+
+static bool identity_is_other(const struct walbus_subscription *s, struct bytes identity)
+{
+    struct bytes held = bytes_of_text(s->identity);
+
+    return s->from_position && held.size > 0 && identity.size > 0 && !bytes_equal(held, identity);
+}
+
+static void lose(struct walbus_subscription *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
+
+/** What is behind the last delivery may not all come: a GAP will say so. */
+static void lose(struct walbus_subscription *s, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (s->lost)
+        return;
+    va_start(ap, fmt);
+    (void)vsnprintf(s->lost_why, sizeof s->lost_why, fmt, ap);
+    va_end(ap);
+    s->lost = true;
+    s->gap = (struct frame_gap){
+        .from = position_next(s->sequence.last),
+        .messages = UINT64_MAX,
+        .bytes = UINT64_MAX,
+    };
+}
+
+/** The router has another journal: what was, means nothing there. Whether there is anything to go on with. */
+static bool lose_to_journal(struct walbus_subscription *s, struct bytes identity)
+{
+    char other[IDENTITY_TEXT_SIZE];
+
+    connection_words(identity, other, sizeof other);
+    if (!s->was_ready) {
+        char text[POSITION_TEXT_SIZE];
+
+        (void)snprintf(
+            s->end_why, sizeof s->end_why,
+            "The position %s belongs to the journal %s, but the router has the journal %s.",
+            position_format(s->sequence.last, text), s->identity, other);
+        end(s, WALBUS_POSITION_LOST);
+        return false;
+    }
+    lose(s, "the router has the journal %s now, in which positions of %s mean nothing", other,
+         s->identity);
+    s->from_position = false;
+    s->ack_queued = s->ack_confirm = s->ack_sending = s->confirming = false;
+    return true;
+}
+
+void subscription_put_subscribe(const struct walbus_subscription *s, bool from_position,
+                                struct buf *frame)
+{
+    struct control_subscribe subscribe = {
+        .filters = s->filters,
+        .n_filters = s->n_filters,
+        .exclusions = s->exclusions,
+        .n_exclusions = s->n_exclusions,
+        .start = from_position ? CONTROL_START_POSITION : CONTROL_START_NOW,
+        .position = s->sequence.last,
+    };
+
+    control_subscribe_encode(&subscribe, frame);
+}
+
+static int send_subscribe(struct walbus_subscription *s, bool from_position)
+{
+    struct buf frame = BUF_INIT;
+
+    subscription_put_subscribe(s, from_position, &frame);
+    int rc = connection_queue(&s->connection, &frame);
+    if (rc == 0)
+        s->state = STATE_SUBSCRIBING;
+    return rc;
+}
+
+/* ---- the handshake ---- */
+
+static int on_welcome(struct walbus_subscription *s, struct bytes body)
+{
+    struct control_welcome welcome;
+    char why[CONTROL_WHY_SIZE];
+    bool version;
+
+    if (s->state != STATE_GREETING) {
+        breach_of_order(s, FRAME_WELCOME);
+        return 0;
+    }
+    if (connection_welcome(body, &welcome, &version, why) < 0) {
+        if (version)
+            subscription_breach(s, CONTROL_ERROR_VERSION, why);
+        else
+            breach_of_body(s, FRAME_WELCOME, why);
+        return 0;
+    }
+    if (identity_is_other(s, welcome.identity) && !lose_to_journal(s, welcome.identity))
+        return 0;
+    return send_subscribe(s, s->from_position);
+}
+
+static int become_ready(struct walbus_subscription *s, const struct control_subscribed *subscribed)
+{
+    if (subscribed->identity.size > 0) {
+        memcpy(s->identity, subscribed->identity.data, subscribed->identity.size);
+        s->identity[subscribed->identity.size] = '\0';
+    }
+    /* An acknowledgement from before that this router could not have heard of any more. */
+    if (s->ack_queued && position_compare(s->ack, subscribed->position) > 0)
+        s->ack_queued = s->ack_confirm = s->confirming = false;
+    if (s->lost) {
+        s->gap.to = subscribed->position;
+        s->gap_waits = true;
+        s->lost = false;
+    }
+    if (s->told_gone)
+        subscription_log(s, "The router is back.");
+    s->told_gone = false;
+    sequence_start(&s->sequence, subscribed->position);
+    s->redelivered_to = subscribed->redelivered_to;
+    s->from_position = s->was_ready = true;
+    s->state = STATE_READY;
+    s->ready_ns = clock_monotonic_ns();
+    delivery_ready(&s->delivery, subscribed->position);
+    return 1;
+}
+
+static int on_subscribed(struct walbus_subscription *s, struct bytes body)
+{
+    struct control_subscribed subscribed;
+    char why[CONTROL_WHY_SIZE];
+
+    if (s->state != STATE_SUBSCRIBING) {
+        breach_of_order(s, FRAME_SUBSCRIBED);
+        return 0;
+    }
+    if (control_subscribed_decode(body, &subscribed, why) < 0) {
+        breach_of_body(s, FRAME_SUBSCRIBED, why);
+        return 0;
+    }
+    if (subscribed.identity.size >= sizeof s->identity ||
+        memchr(subscribed.identity.data, '\0', subscribed.identity.size)) {
+        breach_of_body(s, FRAME_SUBSCRIBED, "The journal identity is too long, or has a NUL.");
+        return 0;
+    }
+    if (identity_is_other(s, subscribed.identity)) {
+        /* The WELCOME could not tell: the router had not reached its server. Asked for anew, since it would now wait
+         * for a position that means nothing there. */
+        if (lose_to_journal(s, subscribed.identity))
+            subscription_reconnect(s);
+        return 0;
+    }
+    if (s->from_position) {
+        int order = position_compare(subscribed.position, s->sequence.last);
+
+        if (order < 0) {
+            breach_of_body(s, FRAME_SUBSCRIBED, "It starts before the position asked for.");
+            return 0;
+        }
+        if (order > 0)
+            lose(s, "the router started behind the position that was asked for");
+    }
+    return become_ready(s, &subscribed);
+}
+
+/* ---- errors ---- */
+
+static bool code_is(const struct control_error *e, const char *code)
+{
+    return bytes_equal(e->code, bytes_of_text(code));
+}
+
+/** Reasons to close a connection that say nothing against the next one. */
+static bool passes(const struct control_error *e)
+{
+    return code_is(e, CONTROL_ERROR_TOO_SLOW) || code_is(e, CONTROL_ERROR_INTERRUPTED) ||
+           code_is(e, CONTROL_ERROR_SOURCE) || code_is(e, CONTROL_ERROR_LIMIT) ||
+           code_is(e, CONTROL_ERROR_TIMEOUT);
+}
+
+/** The position that was delivered last is refused: from now, then. */
+static int on_position_refused(struct walbus_subscription *s, const struct control_error *e,
+                               const char *words)
+{
+    if (!e->fatal) {
+        int rc = send_subscribe(s, false);
+        if (rc < 0)
+            return rc;
+    }
+    lose(s, "the router cannot go on behind what was delivered last: %s", words);
+    s->from_position = false;
+    if (e->fatal)
+        subscription_reconnect(s);
+    return 0;
+}
+
+static int on_error(struct walbus_subscription *s, struct bytes body)
+{
+    struct control_error e;
+    char why[CONTROL_WHY_SIZE], words[SUBSCRIPTION_WHY_SIZE / 2];
+
+    if (control_error_decode(body, &e, why) < 0) {
+        breach_of_body(s, FRAME_ERROR, why);
+        return 0;
+    }
+    if (code_is(&e, CONTROL_ERROR_STOPPING)) {
+        s->stopping = true;
+        return 0;
+    }
+    connection_words(e.text, words, sizeof words);
+    if (s->state == STATE_SUBSCRIBING && s->from_position && s->was_ready &&
+        (code_is(&e, CONTROL_ERROR_UNSUPPORTED) || code_is(&e, CONTROL_ERROR_INVALID)))
+        return on_position_refused(s, &e, words);
+    if (s->state == STATE_READY && !e.fatal) {
+        subscription_log(s, "The router: %s", words);
+        return 0;
+    }
+    /* Before READY there is nothing that an error, fatal or not, could leave intact. */
+    if (s->was_ready && passes(&e)) {
+        subscription_log(s, "The router closed the connection: %s; reconnecting.", words);
+        s->told_gone = true;
+        subscription_reconnect(s);
+        return 0;
+    }
+    (void)snprintf(s->end_why, sizeof s->end_why, "%s", words);
+    connection_words(e.code, s->end_code, sizeof s->end_code);
+    end(s, code_is(&e, CONTROL_ERROR_VERSION) ? WALBUS_PROTOCOL : WALBUS_REFUSED);
+    return 0;
+}
+
+/* ---- deliveries ---- */
+
+static int on_acked(struct walbus_subscription *s, struct bytes body)
+{
+    struct control_ack acked;
+    char why[CONTROL_WHY_SIZE];
+
+    if (control_ack_decode(body, &acked, why) < 0) {
+        breach_of_body(s, FRAME_ACKED, why);
+        return 0;
+    }
+    if (s->confirming && position_compare(acked.position, s->confirm) >= 0)
+        s->confirming = false;
+    delivery_acked(&s->delivery, acked.position);
+    return 1;
+}
+
+/** The router's reason needs a NUL, and so memory of its own. */
+static int on_gap(struct walbus_subscription *s, struct frame_header h, const uint8_t *body,
+                  char why[SEQUENCE_WHY_SIZE])
+{
+    struct frame_gap gap;
+    int rc = frame_gap_decode(h, body, &gap);
+
+    if (rc < 0)
+        return rc;
+    buf_clear(&s->reason);
+    buf_append(&s->reason, gap.reason.data, gap.reason.size);
+    const char *reason = buf_str(&s->reason);
+    if (s->reason.failed)
+        return -ENOMEM;
+    rc = sequence_gap(&s->sequence, &gap, why);
+    if (rc == 0)
+        delivery_gap(&s->delivery, &gap, reason);
+    return rc;
+}
+
+static int on_data(struct walbus_subscription *s, struct frame_header h, const uint8_t *body)
+{
+    char why[SEQUENCE_WHY_SIZE] = "Its length cannot be right.";
+    struct frame_begin begin;
+    struct frame_message message;
+    struct frame_commit commit;
+    struct position progress;
+    int rc;
+
+    switch (h.type) {
+    case FRAME_BEGIN:
+        rc = frame_begin_decode(h, body, &begin);
+        if (rc == 0)
+            rc = sequence_begin(&s->sequence, &begin, why);
+        if (rc == 0)
+            delivery_begin(&s->delivery, &begin, s->sequence.last);
+        break;
+    case FRAME_MESSAGE:
+        rc = frame_message_decode(h, body, &message);
+        if (rc == 0)
+            rc = sequence_message(&s->sequence, &message, why);
+        if (rc == 0)
+            delivery_message(&s->delivery, &message,
+                             position_compare(message.position, s->redelivered_to) <= 0);
+        break;
+    case FRAME_COMMIT:
+        rc = frame_commit_decode(h, body, &commit);
+        if (rc == 0)
+            rc = sequence_commit(&s->sequence, &commit, why);
+        if (rc == 0)
+            delivery_commit(&s->delivery, &commit);
+        break;
+    case FRAME_PROGRESS:
+        rc = frame_progress_decode(h, body, &progress);
+        if (rc == 0)
+            rc = sequence_progress(&s->sequence, progress, why);
+        if (rc == 0)
+            delivery_progress(&s->delivery, progress);
+        break;
+    default:
+        assert(h.type == FRAME_GAP);
+        rc = on_gap(s, h, body, why);
+        break;
+    }
+    if (rc == -ENOMEM)
+        return rc;
+    if (rc < 0) {
+        breach_of_body(s, h.type, why);
+        return 0;
+    }
+    return 1;
+}
+
+int subscription_on_frame(struct walbus_subscription *s, struct frame_header h, const uint8_t *body)
+{
+    struct bytes bytes = {body, h.size};
+
+    switch (h.type) {
+    case FRAME_WELCOME:
+        return on_welcome(s, bytes);
+    case FRAME_SUBSCRIBED:
+        return on_subscribed(s, bytes);
+    case FRAME_ERROR:
+        return on_error(s, bytes);
+    case FRAME_ACKED:
+    case FRAME_BEGIN:
+    case FRAME_MESSAGE:
+    case FRAME_COMMIT:
+    case FRAME_PROGRESS:
+    case FRAME_GAP:
+        if (s->state == STATE_READY)
+            return h.type == FRAME_ACKED ? on_acked(s, bytes) : on_data(s, h, body);
+        break;
+    default:
+        if (h.flags & FRAME_FLAG_IGNORABLE)
+            return 0;
+        break;
+    }
+    breach_of_order(s, h.type);
+    return 0;
+}

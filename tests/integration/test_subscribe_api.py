@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: PostgreSQL
+"""libwalbus' subscribing, from programs that link the library: they see what `walbus tail` sees."""
+
+import json
+import os
+import re
+import shutil
+import signal
+
+import pytest
+from harness import places
+from harness.command import Running, walbus
+from harness.router import Router
+from harness.waiting import wait_for
+
+EXAMPLES = ["subscribe", "subscribe_poll"]
+API = os.path.join("tests", "integration", "subscribe_api")
+
+
+def built(path, build=None):
+    program = os.path.join(build or places.build_dir(), path)
+    if not os.path.exists(program):
+        pytest.skip(f"{program} was not built")
+    return program
+
+
+def example(name, router, pattern=">", build=None, before=()):
+    """One of the examples, following."""
+    program = [*before, built(os.path.join("examples", name), build)]
+    return Running(pattern, program=program, env={"WALBUS_SOCKET": router.socket})
+
+
+def api(*arguments, build=None):
+    return Running(*map(str, arguments), program=[built(API, build)])
+
+
+def tail(router, pattern=">"):
+    return Running("tail", "--socket", router.socket, "--output", "json", pattern)
+
+
+def lines_of(tail_output):
+    """What the examples print for what tail prints."""
+    lines = []
+    for line in map(json.loads, tail_output.splitlines()):
+        if "gap" in line:
+            gap = line["gap"]
+            lines.append(f"gap {gap['from']} {gap['to']} {gap['reason']}")
+        else:
+            data = line["event"].get("data", "") if "event" in line else line["payload"]
+            lines.append(f"{line['position']} {line['prefix']} {data if isinstance(data, str) else ''}")
+    return lines
+
+
+def emit_some(bus, conn, n):
+    """Events and what is none, transactional and not, alone and together, rolled back too."""
+    assert walbus("publish", "--dsn", bus.dsn(), "orders.created", '"apples"').status == 0
+    assert walbus("publish", "--dsn", bus.dsn(), "orders.none").status == 0
+    assert walbus("publish", "--dsn", bus.dsn(), "--non-transactional", "orders.now", '{"n": 1}').status == 0
+    for i in range(n):
+        conn.emit("a.b" if i % 2 else "c", f"number {i}".encode(), transactional=i % 3 > 0)
+    conn.run("SELECT count(pg_logical_emit_message(true, 'many', 'one of many ' || i)) FROM generate_series(1, 500) i")
+    conn.run("BEGIN")
+    conn.run("SELECT pg_logical_emit_message(true, 'a.x', 'kept')")
+    conn.run("SAVEPOINT s")
+    conn.run("SELECT pg_logical_emit_message(true, 'a.x', 'rolled back')")
+    conn.run("ROLLBACK TO s")
+    conn.run("COMMIT")
+    conn.emit("end", b"")
+
+
+def wait_for_end(running, n=1):
+    """Until the n-th message `end` was printed."""
+    for one in running:
+        wait_for(lambda o=one: len(re.findall(rb' end \n|"prefix":"end"', o.out)) >= n, 30, "all has arrived")
+
+
+def wait_subscribed(router, n):
+    wait_for(lambda: sum(s["state"] == "active" for s in router.status()["sessions"]) == n, 20, f"{n} are subscribed")
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_are_short(name):
+    with open(os.path.join(places.ROOT, "examples", f"{name}.c"), encoding="utf-8") as file:
+        assert len(file.readlines()) < 100
+
+
+@pytest.mark.parametrize("pattern", [">", "a.*"])
+def test_examples_see_what_tail_sees(bus, router, conn, pattern):
+    with tail(router, pattern) as reference, example(EXAMPLES[0], router, pattern) as blocking, \
+            example(EXAMPLES[1], router, pattern) as polling:
+        running = (reference, blocking, polling)
+        for one in running:
+            one.wait_ready()
+        emit_some(bus, conn, 30)
+        conn.emit("a.z", b"end")
+        for one in running:
+            wait_for(lambda o=one: b"a.z" in o.out, 20, "the last message")
+        done = [one.stop(sig).out.decode() for one, sig in zip(running, (signal.SIGINT, signal.SIGTERM, signal.SIGINT))]
+        assert [one.process.returncode for one in running] == [0, 0, 0]
+        lines = lines_of(done[0])
+        assert len(lines) > 10
+        assert done[1].splitlines() == lines
+        assert done[2].splitlines() == lines
+
+
+def test_restarts_bring_no_double(bus, conn):
+    """Nothing is published while the router is away: then nothing is missing, and there is no gap."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        with tail(router) as reference, example(EXAMPLES[0], router) as blocking, \
+                example(EXAMPLES[1], router) as polling:
+            running = (reference, blocking, polling)
+            for one in running:
+                one.wait_ready()
+            for n in range(1, 4):
+                emit_some(bus, conn, 10)
+                wait_for_end(running, n)
+                if n < 3:
+                    router.stop()
+                    router.start()
+                    wait_subscribed(router, 3)
+            done = [one.stop().out.decode() for one in running]
+    lines = lines_of(done[0])
+    assert not [line for line in lines if line.startswith("gap")]
+    assert len(set(lines)) == len(lines)
+    assert done[1].splitlines() == lines
+    assert done[2].splitlines() == lines
+    assert blocking.process.returncode == polling.process.returncode == 0
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_what_is_missing_is_a_gap(bus, conn, kill):
+    """What was published meanwhile has come, or lies in a gap that was told; and nothing comes twice."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        with tail(router) as reference, example(EXAMPLES[0], router) as blocking, \
+                example(EXAMPLES[1], router) as polling:
+            running = (reference, blocking, polling)
+            for one in running:
+                one.wait_ready()
+            conn.emit("a", b"1")
+            for one in running:
+                one.wait_lines(1)
+            if kill:
+                router.kill()
+            else:
+                router.stop()
+            conn.emit("a", b"2")
+            router.start()
+            wait_subscribed(router, 3)
+            conn.emit("end", b"")
+            wait_for_end(running)
+            done = [one.stop().out.decode() for one in running]
+    for lines in (lines_of(done[0]), done[1].splitlines(), done[2].splitlines()):
+        words = [line.split() for line in lines]
+        came = [w[0] if w[0] == "gap" else w[2] if len(w) > 2 else "end" for w in words]
+        assert came in (["1", "2", "end"], ["1", "gap", "end"]), lines
+        if "gap" in came:
+            assert " ".join(words[1][3:]), "a gap has a reason"
+
+
+def test_one_process_with_two(bus, router, conn):
+    """The library starts no thread, and closing a second subscription does not disturb the first."""
+    n = 2000
+    with api("two", router.socket, n) as program:
+        program.wait_ready()
+        conn.emit("a", b"first")
+        wait_subscribed(router, 1)
+        conn.run("SELECT count(pg_logical_emit_message(true, 'b', i::text)) FROM generate_series(1, %s) i", n - 1)
+        done = program.wait_exit(60)
+        assert done.status == 0 and done.text == "ready\nall checks are ok\n", done
+
+
+def follow_in_threads(router, conn, build=None):
+    n, threads = 2000, 4
+    with api("threads", router.socket, n, threads, build=build) as program:
+        program.wait_ready(60)
+        for _ in range(4):
+            conn.run("SELECT count(pg_logical_emit_message(true, 'b', i::text)) FROM generate_series(1, %s) i", n // 4)
+        done = program.wait_exit(120)
+        assert done.status == 0 and done.text == "ready\nall checks are ok\n", done
+
+
+def test_threads(router, conn):
+    follow_in_threads(router, conn)
+
+
+def test_under_thread_sanitizer(router, conn):
+    build = places.thread_build()
+    if build is None:
+        pytest.skip("no build with ThreadSanitizer: set WALBUS_TEST_THREAD_BUILD")
+    follow_in_threads(router, conn, build)
+
+
+def test_examples_under_thread_sanitizer(bus, router, conn):
+    build = places.thread_build()
+    if build is None:
+        pytest.skip("no build with ThreadSanitizer: set WALBUS_TEST_THREAD_BUILD")
+    follow_examples(bus, router, conn, build, ())
+
+
+def follow_examples(bus, router, conn, build, before):
+    with tail(router) as reference, example(EXAMPLES[0], router, build=build, before=before) as blocking, \
+            example(EXAMPLES[1], router, build=build, before=before) as polling:
+        running = (reference, blocking, polling)
+        for one in running:
+            one.wait_ready(60)
+        emit_some(bus, conn, 30)
+        wait_for_end(running)
+        router.stop()
+        router.start()
+        wait_subscribed(router, 3)
+        conn.emit("end", b"")
+        wait_for_end(running, 2)
+        done = [one.stop(seconds=60) for one in running]
+    lines = lines_of(done[0].text)
+    for one in done[1:]:
+        assert one.status == 0, one
+        assert one.text.splitlines() == lines
+
+
+def test_examples_under_valgrind(bus, router, conn):
+    """The test fails by valgrind's exit status."""
+    build = places.plain_build()
+    if shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not installed")
+    if build is None:
+        pytest.skip("valgrind needs a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
+    follow_examples(bus, router, conn, build,
+                    ["valgrind", "-q", "--leak-check=full", "--show-leak-kinds=all", "--errors-for-leak-kinds=all",
+                     "--track-fds=no", "--error-exitcode=9"])
