@@ -18,7 +18,8 @@
  * processors are short. One that takes some waits its turn: when its outbox is full,
  * or all together hold more than ROUTER_BYTES_MAX, reading from the server waits,
  * as long as those who hold it up take at least ROUTER_PRESSURE_BYTES every
- * ROUTER_PRESSURE_MS (some 2 MB a second). Whoever fails is told "too-slow".
+ * ROUTER_PRESSURE_MS (some 2 MB a second); who may rest for a large content must fail
+ * twice in a row. Whoever fails is told "too-slow".
  * Reading goes on when all outboxes, and all together, are half empty again.
  *
  *      rate of the log          what one stopped subscriber costs the others
@@ -112,6 +113,12 @@ static bool keeps_pace(const struct session *s)
     return s->outbox.written_data - s->written_before >= ROUTER_PRESSURE_BYTES;
 }
 
+/* One that works on a large content falls short of the pace once; twice in a row is no work, but a trickle. */
+static bool is_too_slow(const struct session *s)
+{
+    return !keeps_pace(s) && (!s->outbox.large || s->fell_short);
+}
+
 static void let_go(struct router *r, struct session *s)
 {
     if (s->state == SESSION_LEAVING) {
@@ -133,7 +140,7 @@ static void relieve(struct router *r)
         next = s->next;
         if (holds(s) == 0)
             continue;
-        if (keeps_pace(s) || (s->outbox.large && !is_stalled(r, s))) {
+        if (!is_too_slow(s)) {
             moving |= holds(s) > ROUTER_PRESSURE_BYTES; /* who holds much takes it: that relieves */
             continue;
         }
@@ -148,10 +155,14 @@ static void relieve(struct router *r)
         let_go(r, most);
 }
 
-static void remember(struct router *r)
+/* A window of judgement begins. */
+static void begin_window(struct router *r, bool first)
 {
-    for (struct session *s = r->sessions; s; s = s->next)
+    for (struct session *s = r->sessions; s; s = s->next) {
+        s->fell_short = !first && !keeps_pace(s);
         s->written_before = s->outbox.written_data;
+    }
+    r->looks = PACE_LOOKS;
 }
 
 /* Whether its socket takes nothing even now. */
@@ -198,14 +209,14 @@ static void judge_pace(struct router *r)
     bool some = false;
 
     for (struct session *s = r->sessions; s; s = s->next) {
-        if (is_full(s, true) && !keeps_pace(s) && (!s->outbox.large || is_stalled(r, s))) {
+        if (is_full(s, true) && is_too_slow(s)) {
             let_go(r, s);
             some = true;
         }
     }
     if (!some && is_total_to_blame(r)) /* those let go just now have relieved it, or get their chance */
         relieve(r);
-    remember(r);
+    begin_window(r, false);
 }
 
 static void on_pressure(uv_timer_t *timer)
@@ -213,7 +224,6 @@ static void on_pressure(uv_timer_t *timer)
     struct router *r = timer->data;
 
     if (--r->looks == 0) {
-        r->looks = PACE_LOOKS;
         r->judging = true;
         judge_pace(r);
         r->judging = false;
@@ -248,8 +258,7 @@ void router_check_pressure(struct router *r)
         (void)uv_timer_stop(&r->pressure);
         return;
     }
-    remember(r);
-    r->looks = PACE_LOOKS;
+    begin_window(r, true);
     uv_update_time(r->loop);
     (void)uv_timer_start(&r->pressure, on_pressure, LOOK_MS, LOOK_MS);
 }

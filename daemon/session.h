@@ -109,6 +109,7 @@ struct session {
     bool resume;            /* `told` lies inside a transaction: its BEGIN will be flagged resumed */
     uint64_t messages;      /* MESSAGE frames queued */
     uint64_t written_before;/* outbox.written_data when its pace was last looked at */
+    bool fell_short;        /* of its pace, in the window before */
     uint64_t took_at;       /* uv_now() when its socket last took a byte of a data frame, or it subscribed */
     size_t behind;          /* bytes that waited then, behind what was being sent */
     uint64_t waiting_since; /* uv_now() of its SUBSCRIBE */

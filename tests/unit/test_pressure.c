@@ -1111,6 +1111,37 @@ START_TEST(one_that_left_has_rested)
 }
 END_TEST
 
+START_TEST(a_large_content_is_no_excuse_for_ever)
+{
+    /* one in front of it that trickles, by what is asked, or one byte below; and one alone while the total is passed */
+    for (unsigned i = 0; i < 3; i++) {
+        setup();
+        uint64_t id = subscribe("a"), other = subscribe("b");
+        size_t each = (ROUTER_PRESSURE_BYTES - (i == 0 ? 0 : 1)) / LOOKS;
+        size_t rest = ROUTER_PRESSURE_BYTES - (i == 0 ? 0 : 1) - each * (LOOKS - 1);
+
+        emit("a", i == 2 ? 2 * ROUTER_BYTES_MAX : 9u << 20);
+        if (i == 2)
+            emit("b", SMALL);
+        else
+            emit("a", BATCH_LARGE + 1);
+        ck_assert(r.holding);
+        for (unsigned k = 0; k < 4 * LOOKS && state_of(id) == SESSION_ACTIVE; k++) {
+            take(id, k % LOOKS + 1 == LOOKS ? rest : each);
+            take(other, i == 2 && k < 4 ? 1 : 0);
+            if (k + 1 < 2 * LOOKS)
+                assert_nobody_let_go();
+            elapse(LOOK_MS);
+        }
+        if (i == 0)
+            assert_nobody_let_go();
+        else
+            ck_assert_int_ge(state_of(id), SESSION_LEAVING);
+        teardown();
+    }
+}
+END_TEST
+
 /** Three that keep pace and hold more than enough, and one that trickles: whether it stays behind the first window. */
 static bool trickling_one_stays(size_t held)
 {
@@ -1209,6 +1240,7 @@ int main(void)
                                   a_little_is_kept_when_others_hold_much,
                                   leaving_ones_give_way,
                                   one_that_left_has_rested,
+                                  a_large_content_is_no_excuse_for_ever,
                                   who_holds_much_and_takes_little,
                                   many_that_trickle_go_one_by_one};
     uv_signal_t signal;
