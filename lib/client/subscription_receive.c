@@ -229,7 +229,7 @@ static bool code_is(const struct control_error *e, const char *code)
 /** Reasons to close a connection that say nothing against the next one. */
 static bool passes(const struct control_error *e)
 {
-    return code_is(e, CONTROL_ERROR_TOO_SLOW) || code_is(e, CONTROL_ERROR_INTERRUPTED) ||
+    return code_is(e, CONTROL_ERROR_TOO_SLOW) ||
            code_is(e, CONTROL_ERROR_SOURCE) || code_is(e, CONTROL_ERROR_LIMIT) ||
            code_is(e, CONTROL_ERROR_TIMEOUT);
 }

@@ -118,7 +118,6 @@ struct control_error {
 #define CONTROL_ERROR_TIMEOUT      "timeout"       /* silence before HELLO or SUBSCRIBE */
 #define CONTROL_ERROR_LIMIT        "limit"         /* too many connections */
 #define CONTROL_ERROR_STOPPING     "stopping"      /* the router is being stopped */
-#define CONTROL_ERROR_INTERRUPTED  "interrupted"   /* a transaction that the server never finished */
 #define CONTROL_ERROR_SOURCE       "source"        /* the router may not go on reading */
 
 void control_hello_encode(const struct control_hello *c, struct buf *out);
