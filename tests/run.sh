@@ -5,14 +5,15 @@
 #   tests/run.sh                            everything but valgrind and fuzzing
 #   tests/run.sh unit                       what `meson test` runs: units, seeds of the fuzzers, headers, symbols,
 #                                           layers
-#   tests/run.sh integration [ARGUMENT...]  against a real server; arguments go to pytest
+#   tests/run.sh integration [ARGUMENT...]  against PostgreSQL 15; arguments go to pytest
 #                                           (-k rollback, tests/integration/test_filters.py, -n 0)
+#   tests/run.sh --matrix [ARGUMENT...]     the same, and what depends on the server on 14, 16, 17 and 18 too
 #   tests/run.sh valgrind                   the unit tests and seeds under valgrind, without sanitizers
 #   tests/run.sh fuzz [NAME] [SECONDS]      one fuzzer of tests/fuzz, or each, for that long (60)
-#   tests/run.sh ci                         everything, each fuzzer for a few seconds
+#   tests/run.sh ci [--matrix]              everything, each fuzzer for a few seconds
 #
-# The last line is `N passed, N failed, N skipped`; exit 1 when something failed. The folder of the server's
-# programs can be given as WALBUS_TEST_PG_15.
+# The last line is `N passed, N failed, N skipped`; exit 1 when something failed. A server of one's own is named by
+# the folder of its programs, WALBUS_TEST_PG_<MAJOR>; a major that cannot be had counts as failed.
 # Run by `sh`, which knows no arrays: go on with bash.
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -euo pipefail
@@ -26,6 +27,8 @@ thread=$root/build-thread
 fuzz_ci_seconds=7
 # shellcheck source=tests/install.sh
 . "$root/tests/install.sh"
+# shellcheck source=tests/majors.sh
+. "$root/tests/majors.sh"
 
 # build FOLDER TARGETS OPTION...: a failure shows the end of the log.
 build()
@@ -55,7 +58,7 @@ trap 'exit 143' TERM
 # Whatever the tests need beside what builds them; at once, so that there is one command to be told.
 further_packages()
 {
-    local what=$1
+    local what=$1 matrix=$2
     if [ "$what" = valgrind ] || [ "$what" = ci ]; then
         printf '%s\n' "${packages_valgrind[@]}"
     fi
@@ -64,6 +67,9 @@ further_packages()
     fi
     if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
         server_packages 15
+    fi
+    if [ "$matrix" -eq 1 ]; then
+        majors_packages
     fi
     if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
         printf '%s\n' "${packages_pgbouncer[@]}"
@@ -125,22 +131,31 @@ test_fuzz()
     logs+=("$fuzz/fuzz.log")
 }
 
-# test_integration LOG PYTEST-ARGUMENT...
+# test_integration LOG MAJORS PYTEST-ARGUMENT...
 test_integration()
 {
-    local log=$1 targets=(tests/integration) argument
-    shift
-    if [ -z "${WALBUS_TEST_PG_15:-}" ]; then
-        install_server "$log" 15
-        export WALBUS_TEST_PG_15=$pg_bindir
-    fi
+    local log=$1 targets=(tests/integration) argument major name libs found=() versions=()
+    : >"$asan/majors.failed"
+    results+=("$asan/majors.failed")
+    for major in $2; do
+        if find_server "$log" "$major"; then
+            name=WALBUS_TEST_PG_$major
+            libs=${name}_LIBS
+            found+=("$major")
+            versions+=("$(LD_LIBRARY_PATH=${!libs:-} "${!name}/initdb" --version | sed 's/.*) //; s/ .*//')")
+        else
+            echo "PostgreSQL $major cannot be had: $why" >>"$asan/majors.failed"
+        fi
+    done
+    shift 2
+    [ "${#found[@]}" -gt 0 ] || return 0
     if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
         unpack_packages "$log" "$(unpacked_folder)/pgbouncer" usr/sbin/pgbouncer pgbouncer
         WALBUS_TEST_PGBOUNCER=$(unpacked_folder)/pgbouncer/usr/sbin/pgbouncer
         export WALBUS_TEST_PGBOUNCER
     fi
-    export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain
-    echo "Integration tests on $("$WALBUS_TEST_PG_15/postgres" --version)"
+    export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain WALBUS_TEST_MAJORS="${found[*]}"
+    echo "Integration tests on PostgreSQL ${versions[*]}"
     for argument in "$@"; do
         # A file, or a test in it, was named.
         if [ -e "${argument%%::*}" ]; then
@@ -148,7 +163,7 @@ test_integration()
         fi
     done
     rm -f "$asan/pytest.xml"
-    /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist loadfile \
+    /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$(nproc)" --dist loadgroup \
         --junitxml="$asan/pytest.xml" "$@" "${targets[@]}" >"$asan/integration.log" 2>&1 ||
         failed+=("pytest: exit status $?")
     results+=("$asan/pytest.xml")
@@ -157,18 +172,24 @@ test_integration()
 
 usage()
 {
-    sed -n '3,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 }
 
 main()
 {
-    local what=${1:-all} status=0 log=$asan/install.log extra seconds=60
+    local what=${1:-all} matrix=0 on=15 status=0 log=$asan/install.log extra seconds=60
     case $what in
+    --matrix) set -- integration "$@" && what=integration ;;
     all | unit | integration | valgrind | fuzz | ci) ;;
     *) usage ;;
     esac
     [ "$#" -gt 0 ] && shift
+    if [ "${1:-}" = --matrix ]; then
+        matrix=1
+        on="${majors[*]}"
+        shift
+    fi
     cd "$root"
     if [ "$what" = fuzz ]; then
         if [[ ${*: -1} =~ ^[0-9]+$ ]]; then
@@ -182,7 +203,7 @@ main()
 
     mkdir -p "$asan"
     : >"$log"
-    mapfile -t extra < <(further_packages "$what")
+    mapfile -t extra < <(further_packages "$what" "$matrix")
     install_packages "$log" "${packages_build[@]}" "${packages_test[@]}" "${extra[@]}"
     if [ "$what" != valgrind ] && [ "$what" != fuzz ]; then
         build "$asan" all -Dtests=enabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
@@ -210,7 +231,7 @@ main()
     ci) test_fuzz "$fuzz_ci_seconds" ;;
     esac
     case $what in
-    all | integration | ci) test_integration "$log" "$@" ;;
+    all | integration | ci) test_integration "$log" "$on" "$@" ;;
     esac
 
     /usr/bin/python3 -B "$root/tests/summary.py" "${results[@]}" >"$asan/summary.log" || status=1

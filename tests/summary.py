@@ -1,23 +1,30 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: PostgreSQL
-"""Adds up what `meson test` and pytest have written: summary.py [testlog.json] [junit.xml]
+"""Adds up what `meson test` and pytest have written: summary.py [testlog.json] [junit.xml] [lines.failed]
 
 Names what failed, and prints `N passed, N failed, N skipped`; exit 1 when something failed. A unit test program
 counts its Check tests, every other meson test counts as one. A Check test cannot skip: one that prints a line that
-begins with SKIP is counted as skipped, not as passed.
+begins with SKIP is counted as skipped, not as passed. Each line of a .failed file is one that failed. Where tests ran
+on several majors of PostgreSQL, each major's sum stands before the whole.
 """
 
 import json
+import os
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 SKIP = re.compile(r"^SKIP:? *(.*)", re.M)
+# What pytest-xdist appends to a test's name, behind all that the name itself may hold.
+GROUP = re.compile(r"@[^\]@]+$")
 
 
 class Sum:
     passed = failed = skipped = 0
+
+    def __init__(self):
+        self.majors = {}
 
     def add_failed(self, name, count=1):
         self.failed += count
@@ -51,7 +58,7 @@ class Sum:
 
     def junit(self, path):
         for case in ElementTree.parse(path).getroot().iter("testcase"):
-            name = f"{case.get('classname')}::{case.get('name')}"
+            name = GROUP.sub("", f"{case.get('classname')}::{case.get('name')}")
             kinds = {child.tag for child in case}
             if kinds & {"failure", "error"}:
                 self.add_failed(name)
@@ -59,15 +66,29 @@ class Sum:
                 self.add_skipped(name, case.find("skipped").get("message"))
             else:
                 self.passed += 1
+            for value in case.findall("properties/property[@name='major']"):
+                major = self.majors.setdefault(int(value.get("value")), [0, 0, 0.0])
+                major[0] += 1
+                major[1] += bool(kinds & {"failure", "error"})
+                major[2] += float(case.get("time"))
+
+    def lines(self, path):
+        with open(path, encoding="utf-8") as f:
+            for line in f:
+                self.add_failed(line.rstrip("\n"))
 
 
 def main():
     total = Sum()
     for path in sys.argv[1:]:
         try:
-            (total.junit if path.endswith(".xml") else total.meson)(path)
+            readers = {".xml": total.junit, ".json": total.meson, ".failed": total.lines}
+            readers[os.path.splitext(path)[1]](path)
         except (OSError, ValueError, ElementTree.ParseError) as e:
             total.add_failed(f"{path}: {e}")
+    if len(total.majors) > 1:
+        for major, (tests, failed, seconds) in sorted(total.majors.items()):
+            print(f"PostgreSQL {major}: {tests} tests, {failed} failed, {seconds:.0f} s")
     print(f"{total.passed} passed, {total.failed} failed, {total.skipped} skipped")
     return 1 if total.failed or not total.passed else 0
 

@@ -8,11 +8,50 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from harness import places  # noqa: E402
 from harness.router import Router  # noqa: E402
 from harness.server import Server  # noqa: E402
 
 # Every wait inside a test has its own deadline; this one ends a test that waits where nobody thought of one.
 TEST_SECONDS = 240
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "every_major(since=…, until=…): runs on each of WALBUS_TEST_MAJORS in that "
+                                       "range, a test without it once. A test's own mark goes before its file's.")
+
+
+def pytest_generate_tests(metafunc):
+    if len(places.MAJORS.all) > 1 and metafunc.definition.get_closest_marker("every_major"):
+        metafunc.parametrize("major", places.MAJORS.all, indirect=True, scope="module")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leaves out what a major does not have, and makes the tests of one file on one major the unit that
+    `--dist loadgroup` gives to a worker: they share a server."""
+    kept, left_out = [], []
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        major = parameters.get("major", places.MAJORS.home)
+        mark = item.get_closest_marker("every_major")
+        limits = mark.kwargs if mark else {}
+        if not limits.get("since", 0) <= major <= limits.get("until", major):
+            left_out.append(item)
+            continue
+        kept.append(item)
+        item.user_properties.append(("major", major))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(f"{item.module.__name__}-{major}"))
+    items[:] = kept
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def major(request):
+    """The PostgreSQL major that the test runs on, and every Server that it makes is of."""
+    places.MAJORS.current = getattr(request, "param", places.MAJORS.home)
+    return places.MAJORS.current
 
 
 @pytest.fixture
@@ -37,7 +76,7 @@ def time_limit():
 
 
 @pytest.fixture(scope="module")
-def server(request):
+def server(request, major):
     """A server for the tests of one file. A file's own settings: SERVER = {…} of Server's arguments."""
     made = Server(**getattr(request.module, "SERVER", {}))
     try:

@@ -36,6 +36,7 @@ def lsn_text(lsn):
 
 # ---- setup and teardown
 
+@pytest.mark.every_major
 def test_setup_twice_and_teardown_twice(server):
     for _ in range(2):
         done = walbus("setup", "--dsn", server.dsn())
@@ -52,6 +53,7 @@ def test_setup_twice_and_teardown_twice(server):
         assert conn.rows("SELECT 1 FROM pg_publication") == []
 
 
+@pytest.mark.every_major
 def test_setup_of_names_that_need_quotes(server):
     names = ["--slot", "odd_1", "--publication", """Od"d 'n`a$me"""]
     assert walbus("setup", "--dsn", server.dsn(), *names).status == 0
@@ -73,6 +75,7 @@ def test_setup_of_names_that_need_quotes(server):
     assert server.slot("odd_1") is None
 
 
+@pytest.mark.every_major
 def test_setup_keeps_a_publication_of_tables(server, conn):
     conn.run("CREATE TABLE published (i int)")
     conn.run("CREATE PUBLICATION walbus FOR TABLE published")
@@ -84,6 +87,7 @@ def test_setup_keeps_a_publication_of_tables(server, conn):
         conn.run("DROP TABLE published")
 
 
+@pytest.mark.every_major
 def test_setup_says_what_it_waits_for(server, conn):
     """Creating a slot waits for every transaction that has an xid."""
     blocker = server.connect()
@@ -99,6 +103,7 @@ def test_setup_says_what_it_waits_for(server, conn):
     assert walbus("teardown", "--dsn", server.dsn()).status == 0
 
 
+@pytest.mark.every_major
 def test_teardown_of_an_active_slot(bus):
     with Router(bus.dsn()) as router:
         router.start()
@@ -131,6 +136,7 @@ def test_password_in_dsn_is_warned_of(server):
 
 # ---- publish and tail
 
+@pytest.mark.every_major
 def test_publish_and_tail_json(router, server, conn):
     arguments = ["tail", "--socket", router.socket, "--output", "json", "--count", "4"]
     with Running(*arguments) as tail:
@@ -271,10 +277,11 @@ def test_publish_too_large_a_content(router, server, conn, tmp_path):
     assert [m.prefix for m in sub.drain(conn, seconds=60)] == [b"a"]
 
 
+@pytest.mark.every_major
 @pytest.mark.parametrize("arguments", [["a", "1"], ["--raw", "a", "1"], ["--non-transactional", "a"], ["--lines", "a"]],
                          ids=" ".join)
 def test_publish_without_the_right(router, server, conn, arguments):
-    function = "FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea)"
+    function = server.emit_function
     sub = router.subscriber()
     conn.run("CREATE ROLE mute LOGIN")
     conn.run(f"REVOKE EXECUTE ON {function} FROM PUBLIC")
@@ -520,6 +527,7 @@ def test_tail_survives_a_restart_of_the_router(bus, conn):
 
 # ---- status
 
+@pytest.mark.every_major
 def test_status_json(router, server, conn):
     sub = router.subscriber()
     conn.emit("a", b"")
@@ -695,6 +703,7 @@ def test_dev_command(command, status):
     assert done.out == b""
 
 
+@pytest.mark.every_major
 def test_dev_command_has_a_bus(tmp_path):
     script = '''
         set -eu

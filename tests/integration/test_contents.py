@@ -14,6 +14,8 @@ from harness.router import Router
 from harness.server import one
 from harness.waiting import Deadline
 
+pytestmark = pytest.mark.every_major
+
 PREFIXES = {
     "empty": "",
     "blank": " ",

@@ -44,6 +44,7 @@ def test_large_messages_in_a_row(bus, conn):
             assert came == [b"large.%d" % i for i in range(8)]
 
 
+@pytest.mark.every_major
 def test_resuming_while_an_earlier_transaction_comes_again(server):
     """The end of a transaction that the subscriber had before is not the end of the one it resumes."""
     server.create_bus()
@@ -89,6 +90,7 @@ def test_position_beyond_the_wal(router):
         assert refused.value.code == "invalid" and "beyond" in refused.value.text
 
 
+@pytest.mark.every_major
 def test_earlier_timeline_is_an_older_state(server):
     """A backup of before a promotion takes the promoted server's place."""
     server.stop()
@@ -118,6 +120,7 @@ def test_earlier_timeline_is_an_older_state(server):
             assert "server-restored" in router.log()
 
 
+@pytest.mark.every_major
 def test_full_disk_of_the_server_is_no_poisoned_slot():
     """An error that may pass is tried again, however often it comes."""
     with Server(settings={"logical_decoding_work_mem": "64kB"}) as own:
@@ -386,6 +389,7 @@ def test_requests_in_one_piece_are_all_answered(router):
     assert len(subs) == 8
 
 
+@pytest.mark.every_major
 def test_position_at_the_end_of_the_wal(router, conn):
     """It may lie beyond what the router knows of the WAL by its last look-up: then it looks again."""
     conn.run("CREATE TABLE IF NOT EXISTS aside (i int)")
@@ -405,6 +409,7 @@ def test_position_at_the_end_of_the_wal(router, conn):
         assert frame.content == b"1"
 
 
+@pytest.mark.every_major
 def test_sigterm_while_a_given_up_source_is_drained(bus, conn):
     """Exit 4 waits for a subscriber that reads; an operator's SIGTERM does not."""
     with Router(bus.dsn()) as router:

@@ -18,6 +18,8 @@ from harness.router import Router
 from harness.server import Server
 from harness.waiting import holds_for, wait_for
 
+pytestmark = pytest.mark.every_major
+
 
 def refused_by_router(dsn, status=1, **kw):
     """walbusd must end by itself with that status; returns its log."""
@@ -63,11 +65,11 @@ def test_replication_right(server, conn):
 
 
 def test_emit_right(bus, conn):
-    function = "FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea)"
+    function = bus.emit_function
     conn.run("CREATE ROLE mute LOGIN REPLICATION")
     conn.run(f"REVOKE EXECUTE ON {function} FROM PUBLIC")
     try:
-        both(bus.dsn(user="mute"), "GRANT EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message", 'TO "mute"')
+        both(bus.dsn(user="mute"), f"GRANT EXECUTE ON {function}", 'TO "mute"')
         conn.run(f"GRANT EXECUTE ON {function} TO mute")
         with Router(bus.dsn(user="mute")) as router:
             router.start()
@@ -253,12 +255,52 @@ def test_wrong_plugin(server, conn):
         server.drop_bus()
 
 
+@pytest.mark.every_major(until=16)
 def test_failover_slot_on_a_server_that_has_none(server, conn):
     """Only setup makes one; from 17 on."""
     text = refused_by_setup(server.dsn(), "--failover")
-    assert "--failover needs PostgreSQL 17 or newer; the server is 15." in text
+    assert f"--failover needs PostgreSQL 17 or newer; the server is {server.major}." in text
     assert server.slot() is None
     assert conn.rows("SELECT 1 FROM pg_publication") == [], "nothing is made by halves"
+
+
+def alter_slot(dsn, text):
+    """Does what a mend says that is no SQL."""
+    mend = re.search(r"ALTER_REPLICATION_SLOT .*;", unquoted(text)).group(0)
+    replication = psycopg2.connect(dsn, connection_factory=psycopg2.extras.LogicalReplicationConnection)
+    try:
+        with replication.cursor() as cursor:
+            cursor.execute(mend)
+    finally:
+        replication.close()
+
+
+def failover(conn):
+    return conn.rows("SELECT failover FROM pg_replication_slots WHERE slot_name = 'walbus'")
+
+
+@pytest.mark.every_major(since=17)
+def test_failover_slot(server, conn):
+    """The router reads it as any other."""
+    for _ in range(2):
+        assert walbus("setup", "--dsn", server.dsn(), "--failover").status == 0
+        assert failover(conn) == [(True,)]
+    with Router(server.dsn()) as router:
+        sub = router.start().subscriber()
+        conn.emit("a", b"")
+        assert [m.prefix for m in sub.drain(conn)] == [b"a"]
+    assert walbus("teardown", "--dsn", server.dsn()).status == 0
+    assert server.slot() is None
+
+
+@pytest.mark.every_major(since=17)
+def test_slot_that_was_to_be_a_failover_slot(bus, conn):
+    """It is left alone, and the mend makes it one."""
+    text = refused_by_setup(bus.dsn(), "--failover")
+    assert failover(conn) == [(False,)]
+    alter_slot(bus.dsn(), text)
+    assert failover(conn) == [(True,)]
+    assert walbus("setup", "--dsn", bus.dsn(), "--failover").status == 0
 
 
 def test_publication_dropped_while_the_router_runs(router, conn):
@@ -287,6 +329,7 @@ def test_physical_slot(server, conn):
         server.drop_bus()
 
 
+@pytest.mark.every_major(until=17)
 def test_two_phase_slot(server, conn):
     conn.run("CREATE PUBLICATION walbus")
     conn.run("SELECT pg_create_logical_replication_slot('walbus', 'pgoutput', false, true)")
@@ -294,6 +337,37 @@ def test_two_phase_slot(server, conn):
         both(server.dsn(), "two_phase", "pg_drop_replication_slot('walbus')", "walbus setup")
     finally:
         server.drop_bus()
+
+
+@pytest.mark.every_major(since=18)
+def test_two_phase_slot_that_can_be_altered(server, conn):
+    """18 can switch two_phase off, so nothing need be lost."""
+    conn.run("CREATE PUBLICATION walbus")
+    conn.run("SELECT pg_create_logical_replication_slot('walbus', 'pgoutput', false, true)")
+    conn.emit("kept", b"")
+    try:
+        both(server.dsn(), "two_phase", "ALTER_REPLICATION_SLOT")
+        alter_slot(server.dsn(), refused_by_setup(server.dsn()))
+        with Router(server.dsn()) as router:
+            router.start()
+            assert router.status()["messages"] == 1, "what the slot held"
+    finally:
+        server.drop_bus()
+
+
+@pytest.mark.every_major(since=18)
+def test_slot_that_was_idle_for_too_long(bus, conn):
+    """18 may give a slot up for another reason than its WAL; it is named."""
+    bus.reload(idle_replication_slot_timeout="1s")
+    try:
+        def given_up():
+            conn.run("CHECKPOINT")  # looks at the slots
+            return conn.rows("SELECT wal_status FROM pg_replication_slots") == [("lost",)]
+        wait_for(given_up, 20, "the slot is invalidated", every=0.2)
+        log = refused_by_router(bus.dsn(), status=4)
+        assert "invalidated" in log and "(idle_timeout)" in log and "pg_drop_replication_slot('walbus')" in log
+    finally:
+        bus.reload(idle_replication_slot_timeout=None)
 
 
 def test_publication_missing(server, conn):

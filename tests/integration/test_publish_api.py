@@ -8,6 +8,8 @@ import pytest
 from harness import places
 from harness.pooler import Pooler
 
+pytestmark = pytest.mark.every_major
+
 
 def run_publish_api(*arguments):
     program = os.path.join(places.build_dir(), "tests", "integration", "publish_api")

@@ -10,6 +10,8 @@ from harness import places
 from harness.router import Router
 from harness.waiting import Deadline, wait_for
 
+pytestmark = pytest.mark.every_major
+
 # Small segments, so that kept WAL shows after a few megabytes.
 SERVER = {"wal_segsize": 1,
           "settings": {"min_wal_size": "2MB", "max_wal_size": "8MB", "checkpoint_timeout": "30s"}}

@@ -6,11 +6,12 @@ import os
 import signal
 
 import pytest
-
 from harness.command import Running
 from harness.router import Router
 from harness.subscriber import Connection, Subscriber, Closed, RouterError, MESSAGE, COMMIT, POSITION
 from harness.waiting import Deadline, wait_for
+
+pytestmark = pytest.mark.every_major
 
 
 def payloads(lines):

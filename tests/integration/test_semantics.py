@@ -13,6 +13,8 @@ from harness.server import one
 from harness.subscriber import Position
 from harness.waiting import wait_for
 
+pytestmark = pytest.mark.every_major
+
 
 @pytest.fixture
 def sub(router):

@@ -11,6 +11,8 @@ from harness.server import Server, one
 from harness.subscriber import Subscriber
 from harness.waiting import Deadline, holds_for, wait_for
 
+pytestmark = pytest.mark.every_major
+
 STOP_SECONDS = 2.0
 # More than twice wal_sender_timeout.
 WATCH_SECONDS = 12.5

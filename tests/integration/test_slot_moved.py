@@ -12,6 +12,8 @@ from harness.server import Server, one
 from harness.subscriber import Closed, RouterError
 from harness.waiting import Deadline, wait_for
 
+pytestmark = pytest.mark.every_major
+
 
 def advance(conn):
     conn.emit("a", b"lost")

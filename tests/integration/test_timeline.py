@@ -9,6 +9,8 @@ import pytest
 from harness.router import Router
 from harness.server import Address, Server
 
+pytestmark = pytest.mark.every_major
+
 
 def test_positions_after_a_promotion(server):
     server.stop()

@@ -9,6 +9,8 @@ from harness.command import Running, walbus
 from harness.router import Router
 from harness.waiting import holds_for, wait_for
 
+pytestmark = pytest.mark.every_major
+
 SINCE_17 = {"transaction_timeout": "1s"}
 TIMEOUTS = {"statement_timeout": "1s", "lock_timeout": "500ms", "idle_in_transaction_session_timeout": "1s",
             "idle_session_timeout": "1s"}

@@ -56,17 +56,32 @@ def thread_build():
     return os.path.abspath(build) if build else None
 
 
-def pg_bindir(major=15):
+class Majors:
+    """The PostgreSQL majors that this run has, and the one that the test of this moment runs on (conftest.py)."""
+
+    def __init__(self):
+        self.all = [int(major) for major in os.environ.get("WALBUS_TEST_MAJORS", "15").split()]
+        # Where tests run that no major can change.
+        self.home = 15 if 15 in self.all else self.all[0]
+        self.current = self.home
+
+
+MAJORS = Majors()
+
+
+def pg_bindir(major=None):
     """The server's programs: WALBUS_TEST_PG_<major>, else Debian's place."""
+    major = major or MAJORS.current
     bindir = os.environ.get(f"WALBUS_TEST_PG_{major}") or f"/usr/lib/postgresql/{major}/bin"
     if not os.path.exists(os.path.join(bindir, "initdb")):
         raise RuntimeError(f"no PostgreSQL {major} in {bindir}: set WALBUS_TEST_PG_{major} to a folder with initdb")
     return bindir
 
 
-def tool(name, major=15):
-    """A client program of PostgreSQL (pgbench): it may be elsewhere than the server. None when it is nowhere."""
-    for folder in (os.environ.get(f"WALBUS_TEST_PG_{major}"), f"/usr/lib/postgresql/{major}/bin"):
+def tool(name):
+    """A client program of PostgreSQL (pgbench), None when there is none. Always that of 15: it knows servers of all
+    majors, and those from npm come without."""
+    for folder in (os.environ.get("WALBUS_TEST_PG_15"), "/usr/lib/postgresql/15/bin"):
         if folder and os.path.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)
     return shutil.which(name)

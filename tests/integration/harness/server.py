@@ -42,10 +42,12 @@ def _quote(value):
 
 
 class Server:
-    def __init__(self, major=15, bindir=None, library_path=None, wal_segsize=None, settings=None, copy_of=None):
-        """copy_of: another, stopped Server whose files are taken instead of a new cluster."""
-        self.bindir = bindir or places.pg_bindir(major)
-        self.library_path = library_path or os.environ.get(f"WALBUS_TEST_PG_{major}_LIBS")
+    def __init__(self, wal_segsize=None, settings=None, copy_of=None):
+        """Of the major that the test runs on. copy_of: another, stopped Server whose files are taken instead of a new
+        cluster."""
+        self.major = places.MAJORS.current
+        self.bindir = places.pg_bindir(self.major)
+        self.library_path = os.environ.get(f"WALBUS_TEST_PG_{self.major}_LIBS")
         self.folder = places.new_folder("walbus-pg-")
         self.data = os.path.join(self.folder, "data")
         self.sockets = os.path.join(self.folder, "s")
@@ -222,6 +224,12 @@ class Server:
             conn.run(f'DROP PUBLICATION IF EXISTS "{publication}"')
 
     # ---- what the tests look at
+
+    @property
+    def emit_function(self):
+        """The function that emits bytea, for GRANT and REVOKE. From 17 on it can be asked to flush."""
+        flush = ", boolean" if self.major >= 17 else ""
+        return f"FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea{flush})"
 
     def wal_files(self):
         with self.connect() as conn:
