@@ -147,8 +147,8 @@ END_TEST
 
 START_TEST(errors_that_may_pass)
 {
-    static const char *const passing[] = {"",      "08006", "40001", "53100", "55006",
-                                          "57014", "57P01", "58030"};
+    static const char *const passing[] = {"",      "08006", "40001", "53100",
+                                          "55006", "57014", "57P01", "58030"};
     static const char *const lasting[] = {"XX000", "42704", "22021", "0A000", "54000"};
     uint64_t min = CONTINUITY_SAME_ERROR_MS * MS;
 
