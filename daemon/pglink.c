@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static void pglink_on_poll(uv_poll_t *poll, int status, int events);
 
@@ -28,6 +29,7 @@ void pglink_deinit(struct pglink *l)
 {
     pglink_close(l);
     buf_deinit(&l->error);
+    buf_deinit(&l->address);
 }
 
 void pglink_note_error(struct pglink *l, const PGresult *result)
@@ -97,6 +99,43 @@ static void pglink_update(struct pglink *l)
     (void)pglink_watch(l, (l->reading ? UV_READABLE : 0) | (l->writing ? UV_WRITABLE : 0), false);
 }
 
+static void pglink_on_timeout(uv_timer_t *timer);
+
+/* The dsn's connect_timeout, wherever libpq found it. Its 0 is "for ever", which a loop cannot wait. */
+static uint64_t connect_ms(PGconn *conn)
+{
+    PQconninfoOption *options = PQconninfo(conn);
+    long seconds = 0;
+
+    for (PQconninfoOption *o = options; o && o->keyword; o++)
+        if (strcmp(o->keyword, "connect_timeout") == 0 && o->val)
+            seconds = strtol(o->val, NULL, 10);
+    PQconninfoFree(options);
+    return seconds > 0 && seconds <= INT32_MAX ? (uint64_t)seconds * 1000 : PGLINK_CONNECT_MS;
+}
+
+/* The time begins anew with each address. */
+static void pglink_note_address(struct pglink *l)
+{
+    struct buf now = BUF_INIT;
+
+    buf_printf(&now, "%s %s %s", PQhost(l->conn), PQhostaddr(l->conn), PQport(l->conn));
+    if (!bytes_equal(buf_bytes(&now), buf_bytes(&l->address)))
+        (void)uv_timer_start(l->timer, pglink_on_timeout, l->connect_ms, 0);
+    buf_deinit(&l->address);
+    l->address = now;
+}
+
+/* libpq failed: its words, and that a host was passed over, which it calls a reset. */
+static void pglink_fail_connecting(struct pglink *l)
+{
+    pglink_note_error(l, NULL);
+    if (l->passed_over)
+        buf_printf(&l->error, "; a host that did not answer within %u s was passed over",
+                   (unsigned)(l->connect_ms / 1000));
+    pglink_fail(l);
+}
+
 static void pglink_step(struct pglink *l, PostgresPollingStatusType step)
 {
     int events = step == PGRES_POLLING_WRITING ? UV_WRITABLE : UV_READABLE;
@@ -117,6 +156,7 @@ static void pglink_step(struct pglink *l, PostgresPollingStatusType step)
         return;
     case PGRES_POLLING_READING:
     case PGRES_POLLING_WRITING:
+        pglink_note_address(l);
         if (pglink_watch(l, events, true) == 0)
             return;
         buf_clear(&l->error);
@@ -124,8 +164,7 @@ static void pglink_step(struct pglink *l, PostgresPollingStatusType step)
         pglink_fail(l);
         return;
     default:
-        pglink_note_error(l, NULL);
-        pglink_fail(l);
+        pglink_fail_connecting(l);
     }
 }
 
@@ -133,9 +172,17 @@ static void pglink_on_timeout(uv_timer_t *timer)
 {
     struct pglink *l = timer->data;
 
+    /* Not even TCP's handshake came about. Ended here, it is an error of the socket like any other, behind
+     * which libpq tries the next address. */
+    if (PQstatus(l->conn) == CONNECTION_STARTED && shutdown(PQsocket(l->conn), SHUT_RDWR) == 0) {
+        l->passed_over = true;
+        (void)uv_timer_start(timer, pglink_on_timeout, l->connect_ms, 0);
+        pglink_step(l, PQconnectPoll(l->conn));
+        return;
+    }
     buf_clear(&l->error);
     l->sqlstate[0] = 0;
-    buf_printf(&l->error, "no connection within %u s", PGLINK_CONNECT_MS / 1000);
+    buf_printf(&l->error, "no connection within %u s", (unsigned)(l->connect_ms / 1000));
     pglink_fail(l);
 }
 
@@ -163,7 +210,6 @@ static void pglink_on_start(uv_timer_t *timer)
         pglink_fail(l);
         return;
     }
-    (void)uv_timer_start(timer, pglink_on_timeout, PGLINK_CONNECT_MS, 0);
     pglink_step(l, PGRES_POLLING_WRITING);
 }
 
@@ -192,6 +238,9 @@ void pglink_connect(struct pglink *l, const struct connect_options *options)
     PQsetErrorVerbosity(l->conn, PQERRORS_VERBOSE); /* so that a refusal's text has its SQLSTATE */
     (void)PQsetNoticeReceiver(l->conn, pglink_on_notice, l);
     snprintf(l->user, sizeof l->user, "%s", PQuser(l->conn) ? PQuser(l->conn) : "");
+    l->connect_ms = connect_ms(l->conn);
+    l->passed_over = false;
+    buf_clear(&l->address);
     l->state = PGLINK_CONNECTING;
     (void)uv_timer_init(l->loop, l->timer);
     l->timer->data = l;

@@ -21,7 +21,13 @@
 #include "base/macros.h"
 #include "pg/connect.h"
 
-/** How long one attempt may take, in ms. libpq looks names up synchronously; that is not covered. */
+/**
+ * How long one host may take, in ms, where the dsn sets no connect_timeout. As libpq's own it holds for each
+ * address of each host; but libpq keeps it only when it waits itself. A host that does not answer at all (its
+ * packets are dropped, so that no connection comes about) is passed over for the next. Behind one that took
+ * the connection and then says nothing libpq offers no way to the next: the attempt fails. Names are looked up
+ * synchronously; that is not covered.
+ */
 #define PGLINK_CONNECT_MS 10000u
 
 enum pglink_state { PGLINK_CLOSED = 0, PGLINK_CONNECTING, PGLINK_OPEN };
@@ -42,7 +48,10 @@ struct pglink {
     enum pglink_state state;
     PGconn *conn;
     uv_poll_t *poll; /* owned; NULL while nothing is watched */
-    uv_timer_t *timer; /* owned; bounds connecting */
+    uv_timer_t *timer; /* owned; bounds connecting to one address */
+    uint64_t connect_ms;    /* for each */
+    struct buf address;     /* the one that is tried */
+    bool passed_over;       /* one that did not answer */
     int events;
     bool reading; /* wanted by the owner */
     bool writing; /* libpq has output queued */

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: PostgreSQL
 """A connection string that names several hosts."""
 
+import contextlib
 import socket
+import time
 
 import pytest
 from harness.router import Router
@@ -13,6 +15,23 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+@pytest.fixture
+def black_hole():
+    """A TCP port behind which packets are dropped: Linux does so when nobody accepts and the queue is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        while True:
+            filler = stack.enter_context(socket.socket())
+            filler.settimeout(0.3)
+            try:
+                filler.connect(listener.getsockname())
+            except TimeoutError:
+                break
+        yield listener.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +74,28 @@ def test_the_heartbeat_finds_every_kind_of_host(bus, conn, hosts):
         router.start()
         assert len(heartbeat_pids(conn)) == 1
         assert "source.unconfirmed" not in router.log() and "heartbeat.failed" not in router.log()
+
+
+def test_host_that_drops_packets(bus, black_hole):
+    """It costs the time for one host at each connect, and the next one is reached."""
+    dsn = f"host=127.0.0.1,127.0.0.1 port={black_hole},{bus.settings['port']} dbname=postgres user=postgres connect_timeout=2"
+    with Router(dsn) as router:
+        began = time.monotonic()
+        router.start()
+        assert time.monotonic() - began >= 2
+        sub = router.subscriber()
+        with bus.connect() as conn:
+            conn.emit("a", b"1")
+            assert sub.seen(sub.collect(1)) == [(b"a", b"1")]
+            assert one(conn, "SELECT pg_terminate_backend(%s, 5000)", *bus.walsenders())
+            conn.emit("a", b"2")
+        assert sub.seen(sub.collect(1)) == [(b"a", b"2")]
+        log = router.log()
+        assert "source.unreachable" not in log and "heartbeat.failed" not in log and "source.unconfirmed" not in log
+
+
+def test_nothing_but_a_host_that_drops_packets(black_hole):
+    with Router(f"host=127.0.0.1 port={black_hole} dbname=postgres user=postgres connect_timeout=1") as router:
+        router.spawn()
+        router.wait_log("source.unreachable .* a host that did not answer within 1 s was passed over", 20)
+        wait_for(lambda: router.status()["connects"] >= 3, 20, "it tries again")

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "pglink.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "fake_backend.h"
 #include "unit.h"
@@ -277,6 +283,126 @@ START_TEST(output_that_does_not_fit_waits)
 }
 END_TEST
 
+/* A TCP port behind which packets are dropped: Linux does so when nobody accepts and the queue is full. */
+struct black_hole {
+    int fds[16]; /* the listener, then what fills its queue; -1 behind them */
+    unsigned n, port;
+};
+
+static void black_hole_open(struct black_hole *h)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    bool full = false;
+
+    h->n = 1;
+    h->fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(h->fds[0], 0);
+    ck_assert_int_eq(bind(h->fds[0], (struct sockaddr *)&address, sizeof address), 0);
+    ck_assert_int_eq(listen(h->fds[0], 0), 0);
+    ck_assert_int_eq(getsockname(h->fds[0], (struct sockaddr *)&address, &size), 0);
+    h->port = ntohs(address.sin_port);
+    while (!full) {
+        ck_assert_uint_lt(h->n, ARRAY_SIZE(h->fds));
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        struct pollfd p = {.fd = fd, .events = POLLOUT};
+        ck_assert_int_ge(fd, 0);
+        ck_assert(connect(fd, (struct sockaddr *)&address, sizeof address) == 0 ||
+                  errno == EINPROGRESS);
+        full = poll(&p, 1, 200) == 0;
+        h->fds[h->n++] = fd;
+    }
+}
+
+static void black_hole_close(struct black_hole *h)
+{
+    for (unsigned i = 0; i < h->n; i++)
+        ck_assert_int_eq(close(h->fds[i]), 0);
+}
+
+START_TEST(passes_a_black_hole_over)
+{
+    struct black_hole hole;
+    char dsn[256];
+
+    setup();
+    black_hole_open(&hole);
+    (void)snprintf(
+        dsn, sizeof dsn,
+        "host=127.0.0.1,127.0.0.1,%s port=%u,%u,5432 user=u sslmode=disable connect_timeout=1",
+        server.folder, hole.port, hole.port);
+    uint64_t began = clock_monotonic_ns();
+    connect_to(dsn, false);
+    BACKEND_RUN_UNTIL(&server, opened == 1);
+    ck_assert_uint_ge(clock_monotonic_ns() - began, UINT64_C(1900000000)); /* a second for each */
+    ck_assert_uint_eq(failed, 0);
+    /* the passing over is the attempt's: another failure is not explained by it */
+    connect_to("host=/nonexistent user=u", false);
+    BACKEND_RUN_UNTIL(&server, failed == 1);
+    ck_assert_ptr_null(strstr(buf_str(&link_.error), "passed over"));
+    black_hole_close(&hole);
+    teardown();
+}
+END_TEST
+
+START_TEST(nothing_but_a_black_hole)
+{
+    struct black_hole hole;
+    char dsn[256];
+
+    setup();
+    black_hole_open(&hole);
+    (void)snprintf(dsn, sizeof dsn, "host=127.0.0.1 port=%u user=u connect_timeout=1", hole.port);
+    connect_to(dsn, false);
+    BACKEND_RUN_UNTIL(&server, failed == 1);
+    ck_assert_ptr_nonnull(
+        strstr(buf_str(&link_.error), "; a host that did not answer within 1 s was passed over"));
+    ck_assert_str_eq(link_.sqlstate, "");
+    black_hole_close(&hole);
+    teardown();
+}
+END_TEST
+
+START_TEST(a_silent_server)
+{
+    char dsn[256];
+
+    setup();
+    server.mute = true;
+    (void)snprintf(dsn, sizeof dsn, "%s connect_timeout=1", server.dsn);
+    uint64_t began = clock_monotonic_ns();
+    connect_to(dsn, false);
+    BACKEND_RUN_UNTIL(&server, failed == 1);
+    ck_assert_uint_ge(clock_monotonic_ns() - began, UINT64_C(900000000));
+    ck_assert_str_eq(buf_str(&link_.error), "no connection within 1 s");
+    teardown();
+}
+END_TEST
+
+START_TEST(time_to_connect)
+{
+    static const struct {
+        const char *dsn;
+        uint64_t ms;
+    } cases[] = {
+        {"", PGLINK_CONNECT_MS},
+        {"connect_timeout=3", 3000},
+        {"connect_timeout=0", PGLINK_CONNECT_MS},
+        {"connect_timeout=-1", PGLINK_CONNECT_MS},
+        {"postgresql://u@/d?connect_timeout=20", 20000},
+    };
+
+    setup();
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        connect_to(cases[i].dsn, false);
+        ck_assert_uint_eq(link_.connect_ms, cases[i].ms);
+        pglink_close(&link_);
+    }
+    teardown();
+}
+END_TEST
+
 UNIT_MAIN("pglink", opens, asks_and_is_answered, refused, nobody_there, unreadable_dsn,
           closed_while_connecting, closed_before_the_first_step, connecting_again_closes_the_first,
-          notices, reading_is_off_and_on, the_server_hangs_up, output_that_does_not_fit_waits)
+          notices, reading_is_off_and_on, the_server_hangs_up, output_that_does_not_fit_waits,
+          passes_a_black_hole_over, nothing_but_a_black_hole, a_silent_server, time_to_connect)
