@@ -41,10 +41,10 @@ static unsigned asked_for(char what)
 static void answer_look_up(struct fake_client *c)
 {
     char pid[16];
-    const char *const values[] = {"f",      "logical",  "u",    "d",        "t",      "t",  "t",
-                                  "t",      "t",        "t",    "pgoutput", "d",      "f",  "f",
-                                  "77",     "reserved", "",     "0/1000",   "0/2000", "16", "-1",
-                                  "0/3000", "60000",    "4711", pid};
+    const char *const values[] = {"f",      "logical",  "u",      "d",   "t",      "t",  "t",        "t",
+                                  "10",     "1",        "f",      "63",  "t",      "t",  "t",        "pgoutput",
+                                  "d",      "f",        "f",      "77",  "reserved", "", "0/1000",   "0/2000",
+                                  "16",     "-1",       "0/3000", "60000", "4711", pid};
 
     (void)snprintf(pid, sizeof pid, "%d", c->pid);
     backend_row(c, ARRAY_SIZE(values), values);
