@@ -17,8 +17,8 @@
  * reads a backlog, and a large process collects garbage for 300 ms where
  * processors are short. One that takes some waits its turn: when its outbox is full,
  * or all together hold more than ROUTER_BYTES_MAX, reading from the server waits,
- * as long as those who hold it up take at least ROUTER_PRESSURE_BYTES every
- * ROUTER_PRESSURE_MS (some 2 MB a second); who may rest for a large content must fail
+ * as long as those who hold it up take at least ROUTER_PACE_BYTES every
+ * ROUTER_PRESSURE_MS (some 0.5 MB a second); who may rest for a large content must fail
  * twice in a row. Whoever fails is told "too-slow".
  * Reading goes on when all outboxes, and all together, are half empty again.
  *
@@ -110,7 +110,7 @@ static bool is_stalled(const struct router *r, const struct session *s)
 
 static bool keeps_pace(const struct session *s)
 {
-    return s->outbox.written_data - s->written_before >= ROUTER_PRESSURE_BYTES;
+    return s->outbox.written_data - s->written_before >= ROUTER_PACE_BYTES;
 }
 
 /* One that works on a large content falls short of the pace once; twice in a row is no work, but a trickle. */

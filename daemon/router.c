@@ -208,15 +208,22 @@ static void answer_subscribe(struct router *r, struct session *s, bool final)
     start_subscription(r, s, c->start == CONTROL_START_POSITION ? c->position : now);
 }
 
+static bool is_privileged(const struct session *s)
+{
+    return s->uid == 0 || s->uid == geteuid();
+}
+
 /* Looked up when somebody grows, which is seldom, so that nothing has to be kept in step. */
-static bool on_room(void *owner, size_t bytes)
+static bool on_room(void *owner, const struct session *asking, size_t bytes)
 {
     const struct router *r = owner;
-    size_t held = 0;
+    size_t held = 0, most = ROUTER_CLIENTS_MAX;
 
+    if (is_privileged(asking))
+        most += ROUTER_CLIENTS_RESERVED;
     for (const struct session *s = r->sessions; s; s = s->next)
         held += session_held(s);
-    return held <= ROUTER_CLIENTS_MAX && bytes <= ROUTER_CLIENTS_MAX - held;
+    return held <= most && bytes <= most - held;
 }
 
 static void on_welcome(void *owner, struct control_welcome *welcome)
@@ -238,6 +245,8 @@ static bool request_is(const struct control_request *request, const char *what)
     return request->what.size == strlen(what) && memcmp(request->what.data, what, request->what.size) == 0;
 }
 
+/* An answer to "status" has some hundred bytes, and so for each session. */
+#define ANSWER_ROOM 256u
 /* What REPLY puts around its result, with room to spare. */
 #define REPLY_FRAME 64u
 
@@ -246,7 +255,10 @@ static void on_request(void *owner, struct session *s, const struct control_requ
     struct router *r = owner;
     struct buf result = BUF_INIT;
 
-    if (request_is(request, "status")) {
+    if (!on_room(r, s, ANSWER_ROOM * (1 + r->n_sessions))) { /* before it is made: that is what costs */
+        session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
+                              "too many answers to all clients wait to be read");
+    } else if (request_is(request, "status")) {
         router_put_status(r, &result);
         struct control_reply reply = {.id = request->id, .result = buf_bytes(&result)};
         if (result.failed)
@@ -254,9 +266,6 @@ static void on_request(void *owner, struct session *s, const struct control_requ
         else if (result.size > FRAME_CONTROL_MAX - REPLY_FRAME)
             session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
                                   "the answer does not fit into a frame");
-        else if (!on_room(r, result.size))
-            session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
-                                  "too many answers to all clients wait to be read");
         else
             session_reply(s, &reply);
     } else {
@@ -317,9 +326,8 @@ static void on_accepted(void *owner, int fd)
         s->next->prev = s;
     r->sessions = s;
     r->n_sessions++;
-    bool privileged = s->uid == 0 || s->uid == geteuid();
     if (r->n_sessions > r->max_sessions ||
-        (!privileged && r->n_sessions > r->max_sessions - ROUTER_SESSIONS_RESERVED)) {
+        (!is_privileged(s) && r->n_sessions > r->max_sessions - ROUTER_SESSIONS_RESERVED)) {
         session_error(s, CONTROL_ERROR_LIMIT, "the router has its largest number of connections", true);
         session_flush(s);
     }

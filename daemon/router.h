@@ -39,11 +39,15 @@
 /** The same for one that was behind when it last took something, with more than ROUTER_PRESSURE_BYTES to take, or for
  *  which a content over BATCH_LARGE waits. */
 #define ROUTER_REST_MS 1000u
-/** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
+/** Who holds less than this holds nothing up when memory is short, and is not behind. */
 #define ROUTER_PRESSURE_BYTES (1u << 20)
+/** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
+#define ROUTER_PACE_BYTES (256u << 10)
 #define ROUTER_PRESSURE_MS    500u
 /** Most bytes of unfinished frames, answers and filters of all clients together; who needs more is refused. */
 #define ROUTER_CLIENTS_MAX (24u << 20)
+/** So much more is kept for the router's own user and root, who must always be able to look. */
+#define ROUTER_CLIENTS_RESERVED (4u << 20)
 /** Idle and filtered-out sessions are told how far they are this often, in ms. */
 #define ROUTER_PROGRESS_MS 1000u
 /** How long a SUBSCRIBE from a position beyond the known WAL may wait for a look-up, in ms. */

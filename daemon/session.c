@@ -114,7 +114,9 @@ void session_flush(struct session *s)
         session_close(s, "the client closed it");
         return;
     }
-    session_watch(s, (session_is_choked(s) || s->half_closed ? 0 : UV_READABLE) | (r ? UV_WRITABLE : 0));
+    /* a frame that this turn left alone: the next is asked for by a socket that can be written */
+    bool more = !session_is_choked(s) && session_frame_waits(s);
+    session_watch(s, (session_is_choked(s) || s->half_closed ? 0 : UV_READABLE) | (r || more ? UV_WRITABLE : 0));
     s->ops->wrote(s->owner);
 }
 
@@ -146,7 +148,7 @@ static int session_read(struct session *s)
     size_t want = session_input_wanted(s);
     size_t cap = MAX(s->in_size + want, (size_t)INPUT_START);
 
-    if (cap > INPUT_START && s->in_cap < cap && !s->ops->room(s->owner, cap - s->in_cap)) {
+    if (cap > INPUT_START && s->in_cap < cap && !s->ops->room(s->owner, s, cap - s->in_cap)) {
         session_error(s, CONTROL_ERROR_LIMIT, "the router holds too many unfinished frames of all clients", true);
         return 0;
     }
@@ -188,6 +190,12 @@ size_t session_held(const struct session *s)
     return (s->in_cap > INPUT_START ? s->in_cap : 0) + s->outbox.control.cap + s->filters_cost;
 }
 
+/* Nothing more of it is read in this turn. */
+static bool session_rests(const struct session *s)
+{
+    return s->state == SESSION_CLOSED || session_is_choked(s) || s->requests >= SESSION_REQUESTS_A_TURN;
+}
+
 static void session_on_poll(uv_poll_t *poll, int status, int events)
 {
     struct session *s = poll->data;
@@ -196,18 +204,14 @@ static void session_on_poll(uv_poll_t *poll, int status, int events)
         session_close(s, uv_strerror(status));
         return;
     }
+    s->requests = 0;
+    /* Frames that were left alone in an earlier turn: nothing else would come back to them. */
+    if (s->in_size)
+        session_handle_input(s);
     if (events & UV_READABLE)
-        for (int i = 0; i < READS_A_TURN && !session_is_choked(s) && session_read(s); i++)
+        for (int i = 0; i < READS_A_TURN && !session_rests(s) && session_read(s); i++)
             ;
     session_flush(s);
-    /* Frames that were left alone while it was choked: nothing else would come back to them. At most one
-     * read buffer of them. */
-    for (size_t before = 0; s->state == SESSION_READY && !session_is_choked(s) &&
-                            s->in_size >= FRAME_HEADER_SIZE && s->in_size != before;) {
-        before = s->in_size;
-        session_handle_input(s);
-        session_flush(s);
-    }
 }
 
 bool session_is_choked(const struct session *s)

@@ -41,7 +41,7 @@ struct session_ops {
     void (*request)(void *owner, struct session *s, const struct control_request *request);
     /** Whether the session may hold `bytes` more of what clients make the router keep: unfinished frames, answers,
      *  filters. What it holds already says session_held(). */
-    bool (*room)(void *owner, size_t bytes);
+    bool (*room)(void *owner, const struct session *s, size_t bytes);
     /** Something was written from the outbox. */
     void (*wrote)(void *owner);
     /** The session is gone: drop every pointer to it. Its member is still in the route: take it out. */
@@ -66,6 +66,8 @@ enum session_state {
 /** Answers may wait for a client up to this many bytes before nothing more is read of it; one that has subscribed, of
  *  which acknowledgements must be read, is let go when it then still asks. */
 #define SESSION_ANSWERS_MAX 65536u
+/** Requests answered in one turn of the loop; an answer can cost much, and others wait meanwhile. */
+#define SESSION_REQUESTS_A_TURN 4u
 /** Largest body of the first frame, which must be HELLO. */
 #define SESSION_HELLO_MAX 4096u
 /** What a filter, and each token of a pattern, is counted as beside its text: the route keeps a node for it. */
@@ -92,6 +94,7 @@ struct session {
     size_t in_size, in_cap;
 
     struct outbox outbox;
+    unsigned requests;  /* answered in this turn */
     bool must_flush; /* something was queued in this turn */
 
     struct control_subscribe subscribe; /* while WAITING */

@@ -96,7 +96,7 @@ static void handle_subscribe(struct session *s, struct bytes body)
     }
     s->subscribe_body = copy;
     size_t cost = subscribe_cost(&s->subscribe, body.size);
-    if (!s->ops->room(s->owner, cost)) {
+    if (!s->ops->room(s->owner, s, cost)) {
         refuse(s, CONTROL_ERROR_LIMIT, "the subscriptions of all clients have too many filters");
         return;
     }
@@ -149,6 +149,7 @@ static void handle_request(struct session *s, struct bytes body)
         refuse(s, CONTROL_ERROR_PROTOCOL, "REQUEST: %s", why);
         return;
     }
+    s->requests++;
     session_put_acked(s); /* answers come in the order of what they answer */
     s->ops->request(s->owner, s, &request);
 }
@@ -212,7 +213,7 @@ void session_handle_input(struct session *s)
 {
     size_t at = 0;
 
-    while (wants_input(s) && !session_is_choked(s) && s->in_size - at >= FRAME_HEADER_SIZE) {
+    while (wants_input(s) && !session_is_choked(s) && s->requests < SESSION_REQUESTS_A_TURN && s->in_size - at >= FRAME_HEADER_SIZE) {
         struct frame_header h;
 
         if (frame_header_decode(s->in + at, &h) < 0) {
@@ -235,6 +236,14 @@ void session_handle_input(struct session *s)
         at = s->in_size; /* what a refused client still says is read and dropped */
     memmove(s->in, s->in + at, s->in_size - at);
     s->in_size -= at;
+}
+
+bool session_frame_waits(const struct session *s)
+{
+    struct frame_header h;
+
+    return wants_input(s) && s->in_size >= FRAME_HEADER_SIZE &&
+           (frame_header_decode(s->in, &h) < 0 || s->in_size - FRAME_HEADER_SIZE >= h.size);
 }
 
 size_t session_input_wanted(const struct session *s)

@@ -80,9 +80,10 @@ static inline void owner_request(void *o, struct session *s, const struct contro
         session_request_error(s, request->id, CONTROL_ERROR_UNSUPPORTED, "No.");
 }
 
-static inline bool owner_room(void *o, size_t bytes)
+static inline bool owner_room(void *o, const struct session *s, size_t bytes)
 {
     ck_assert_ptr_eq(o, &owner);
+    ck_assert_ptr_eq(s, session);
     return bytes <= owner.room;
 }
 

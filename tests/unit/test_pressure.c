@@ -650,8 +650,8 @@ static bool stays(size_t size)
 START_TEST(so_much_in_so_long)
 {
     ck_assert_uint_eq(LOOKS * LOOK_MS, ROUTER_PRESSURE_MS);
-    ck_assert(!stays(ROUTER_PRESSURE_BYTES - 1));
-    ck_assert(stays(ROUTER_PRESSURE_BYTES));
+    ck_assert(!stays(ROUTER_PACE_BYTES - 1));
+    ck_assert(stays(ROUTER_PACE_BYTES));
 }
 END_TEST
 
@@ -662,7 +662,7 @@ START_TEST(each_window_is_judged_by_itself)
 
     emit("a", SMALL);
     emit_sum("a", OUTBOX_BYTES_MAX + 1);
-    take(id, 2 * ROUTER_PRESSURE_BYTES); /* twice what is asked, at once */
+    take(id, 2 * ROUTER_PACE_BYTES); /* twice what is asked, at once */
     for (unsigned i = 0; i < LOOKS; i++) {
         take(id, 1);
         elapse(LOOK_MS);
@@ -886,7 +886,7 @@ START_TEST(a_reader_that_is_waited_for_may_rest)
     take(id, 1);
     for (unsigned window = 0; window < 8; window++) {
         elapse(ROUTER_PRESSURE_MS - 2 * LOOK_MS);
-        take(id, ROUTER_PRESSURE_BYTES);
+        take(id, ROUTER_PACE_BYTES);
         elapse(2 * LOOK_MS);
     }
     ck_assert(r.holding);
@@ -943,7 +943,7 @@ START_TEST(who_has_nothing_to_take_is_not_blamed)
     }
     ck_assert(r.holding);
     for (unsigned i = 0; i < READERS; i++)
-        take(ids[i], ROUTER_PRESSURE_BYTES - LOOKS);
+        take(ids[i], ROUTER_PACE_BYTES - LOOKS);
     for (unsigned k = 0; k < LOOKS; k++) {
         for (unsigned i = 0; i < READERS; i++)
             take(ids[i], 1);
@@ -1117,8 +1117,8 @@ START_TEST(a_large_content_is_no_excuse_for_ever)
     for (unsigned i = 0; i < 3; i++) {
         setup();
         uint64_t id = subscribe("a"), other = subscribe("b");
-        size_t each = (ROUTER_PRESSURE_BYTES - (i == 0 ? 0 : 1)) / LOOKS;
-        size_t rest = ROUTER_PRESSURE_BYTES - (i == 0 ? 0 : 1) - each * (LOOKS - 1);
+        size_t each = (ROUTER_PACE_BYTES - (i == 0 ? 0 : 1)) / LOOKS;
+        size_t rest = ROUTER_PACE_BYTES - (i == 0 ? 0 : 1) - each * (LOOKS - 1);
 
         emit("a", i == 2 ? 2 * ROUTER_BYTES_MAX : 9u << 20);
         if (i == 2)
@@ -1158,7 +1158,7 @@ static bool trickling_one_stays(size_t held)
     }
     ck_assert(r.holding);
     for (unsigned i = 0; i < ARRAY_SIZE(ids); i++)
-        take(ids[i], ROUTER_PRESSURE_BYTES);
+        take(ids[i], ROUTER_PACE_BYTES);
     for (unsigned k = 0; k < LOOKS; k++) {
         assert_nobody_let_go();
         take(slow, 1);
