@@ -532,9 +532,10 @@ static void on_facts(void *owner, const struct server_facts *facts)
                  LOG_STR("mend", "on PostgreSQL 14 to 17 the slot must be made anew: walbus teardown, "
                                  "walbus setup"));
     s->publication_alarm = !facts->publication_exists;
-    if (source_runs(s) && facts->slot_active_pid != PQbackendPID(s->link.conn)) {
-        if (s->state == SOURCE_STREAMING)
-            s->attempts = 0;
+    /* One that ended before it was confirmed has left its reason in what is still to be read: a slot that cannot
+     * be decoded does so at once. */
+    if (s->state == SOURCE_STREAMING && facts->slot_active_pid != PQbackendPID(s->link.conn)) {
+        s->attempts = 0;
         source_fail_with(s, "the server has ended this stream", "source.stream-gone",
                          "Another process, or none, reads the slot: the connection is dead without a "
                          "word; connecting again.");
