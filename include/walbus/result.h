@@ -60,9 +60,9 @@ extern "C" {
     X(BAD_RESULT, 15, "the result is not the one of a publishing statement")                      \
     /* An unknown kind, an empty pattern, or more or longer filters than a subscription takes. */ \
     X(BAD_FILTER, 16, "a filter is not valid")                                                    \
-    /* No path was given and none of the usual ones exists, or it is too long for an address. */  \
-    X(BAD_SOCKET, 17, "there is no path of the router's socket, or it is too long")               \
-    /* Connecting to the socket failed; errno says why. */                                        \
+    /* The path can never be one: it is empty, or too long for an address. */                     \
+    X(BAD_SOCKET, 17, "the path of the router's socket is empty or too long")                     \
+    /* There is no socket, or connecting to it failed; errno says why. */                         \
     X(NO_ROUTER, 18, "no router answers at the socket")                                           \
     /* The time that the caller gave is over. Nothing is lost. */                                 \
     X(TIMEOUT, 19, "the time has passed")                                                         \

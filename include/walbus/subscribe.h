@@ -105,7 +105,7 @@ enum walbus_start {
 struct walbus_subscription;
 struct walbus_delivery;
 
-/** Do not fail when no router is there yet: wait for one. */
+/** Do not fail when no router is there yet, nor its socket: wait for one. */
 #define WALBUS_WAIT_FOR_ROUTER 0x1u
 
 struct walbus_subscription_options {
@@ -115,7 +115,8 @@ struct walbus_subscription_options {
     /** WALBUS_WAIT_FOR_ROUTER, or 0. */
     unsigned flags;
     /** Path of the router's socket. NULL: the environment's WALBUS_SOCKET, else the first that exists of
-     *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock. */
+     *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock, looked up anew whenever it connects, since a
+     *  socket is there only while its router runs. */
     const char *socket;
     /** Name of the program, for the router's listings, UTF-8; NULL: none. Copied, as all below. */
     const char *client;
@@ -156,9 +157,9 @@ struct walbus_subscription_options {
  *                      than WALBUS_MAX_CLIENT, an identity longer than any
  * WALBUS_BAD_FILTER    an unknown kind, a NUL in a text, an empty pattern, more than the limits above, or more
  *                      than fits into one frame, 1 MiB
- * WALBUS_BAD_SOCKET    no path is given and none of the usual ones exists, or it is empty or longer than a socket's
- *                      address
- * WALBUS_NO_ROUTER     nobody answers there (not with WALBUS_WAIT_FOR_ROUTER); errno says why
+ * WALBUS_BAD_SOCKET    the path is empty or longer than a socket's address
+ * WALBUS_NO_ROUTER     nobody answers there, or no path is given and none of the usual ones exists (ENOENT); errno says
+ *                      why. Not with WALBUS_WAIT_FOR_ROUTER
  * WALBUS_NO_MEMORY
  */
 WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
@@ -392,7 +393,7 @@ struct walbus_reply;
  * WALBUS_BAD_ARGUMENT  NULL, `what` that is not UTF-8, args that are not one well-formed CBOR item, a timeout below -1
  * WALBUS_NO_MEMORY
  * WALBUS_BAD_SOCKET    as of walbus_subscription_open()
- * WALBUS_NO_ROUTER     nobody answers there, or closes without an answer; errno says why
+ * WALBUS_NO_ROUTER     nobody answers there, or there is no socket, or it is closed without an answer; errno says why
  * WALBUS_TIMEOUT, WALBUS_INTERRUPTED
  * WALBUS_PROTOCOL      the other end does not speak this protocol, or not this version of it
  * WALBUS_REFUSED       the router does not know the request, or does not do it

@@ -192,9 +192,10 @@ static enum walbus_result exchange(struct request *r)
     case -EBADMSG:
         return fail(r, WALBUS_PROTOCOL, "%s", why);
     case -EPIPE:
-        errno = ECONNRESET;
-        return fail(r, WALBUS_NO_ROUTER,
-                    "The router at %s closed the connection without an answer.", r->path);
+        (void)fail(r, WALBUS_NO_ROUTER, "The router at %s closed the connection without an answer.",
+                   r->path);
+        errno = ECONNRESET; /* last: making the sentence may set it */
+        return WALBUS_NO_ROUTER;
     default:
         return no_router(r, -rc);
     }
@@ -242,8 +243,11 @@ static enum walbus_result find_and_run(struct request *r, const char *socket)
     int rc = connection_place(socket, &path, why);
     if (rc == -ENOMEM)
         return WALBUS_NO_MEMORY;
-    if (rc < 0)
-        return fail(r, WALBUS_BAD_SOCKET, "%s", why);
+    if (rc < 0) {
+        result = fail(r, rc == -ENOENT ? WALBUS_NO_ROUTER : WALBUS_BAD_SOCKET, "%s", why);
+        errno = -rc;
+        return result;
+    }
     r->path = path;
     result = run(r);
     int error = errno;

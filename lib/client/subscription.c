@@ -156,20 +156,31 @@ static enum walbus_result check_filters_together(const struct walbus_subscriptio
     return failed ? WALBUS_NO_MEMORY : fits ? WALBUS_OK : WALBUS_BAD_FILTER;
 }
 
+/** Refuses what can never be a socket. That there is none at the usual places is a router that does not run now. */
+static enum walbus_result check_place(const struct walbus_subscription *s)
+{
+    char why[SOCKET_PLACE_WHY_SIZE], *path = NULL;
+    int rc = connection_place(s->socket, &path, why);
+
+    free(path);
+    return rc == -ENOMEM   ? WALBUS_NO_MEMORY
+           : rc == -EINVAL ? WALBUS_BAD_SOCKET
+                           : WALBUS_OK;
+}
+
 static enum walbus_result take_options(struct walbus_subscription *s,
                                        const struct walbus_subscription_options *o)
 {
-    char why[SOCKET_PLACE_WHY_SIZE];
-
     s->client = strdup(o->client ? o->client : "");
-    if (!s->client || copy_filters(s, o) < 0)
+    s->socket = o->socket ? strdup(o->socket) : NULL;
+    if (!s->client || (o->socket && !s->socket) || copy_filters(s, o) < 0)
         return WALBUS_NO_MEMORY;
     enum walbus_result result = check_filters_together(s);
     if (result != WALBUS_OK)
         return result;
-    int rc = connection_place(o->socket, &s->socket, why);
-    if (rc < 0)
-        return rc == -ENOMEM ? WALBUS_NO_MEMORY : WALBUS_BAD_SOCKET;
+    result = check_place(s);
+    if (result != WALBUS_OK)
+        return result;
     if (o->start == WALBUS_START_POSITION) {
         sequence_start(&s->sequence, position_given(o->position));
         s->from_position = true;
@@ -220,8 +231,12 @@ void subscription_reconnect(struct walbus_subscription *s)
 
 static int try_connect(struct walbus_subscription *s)
 {
-    int rc = connection_open(&s->connection, s->socket, s->client);
+    char why[SOCKET_PLACE_WHY_SIZE], *path = NULL;
+    int rc = connection_place(s->socket, &path, why);
 
+    if (rc == 0)
+        rc = connection_open(&s->connection, path, s->client);
+    free(path);
     if (rc < 0)
         subscription_reconnect(s);
     else

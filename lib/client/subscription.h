@@ -40,7 +40,7 @@ enum state { STATE_WAITING, STATE_GREETING, STATE_SUBSCRIBING, STATE_READY, STAT
 struct walbus_subscription {
     enum state state;
     struct connection connection;
-    char *socket;
+    char *socket; /* as given; NULL: the usual place, looked up at every attempt */
     char *client;
     struct filter *filters; /* both lists in one allocation, with their texts behind them */
     size_t n_filters;
