@@ -69,7 +69,7 @@ extern "C" {
     /* A signal handler of the caller ran while a call waited. Nothing is lost. */                \
     X(INTERRUPTED, 20, "a signal interrupted the wait")                                           \
     /* Not everything could be sent without waiting. */                                           \
-    X(AGAIN, 21, "some is left to send: wait for the descriptor")                                 \
+    X(AGAIN, 21, "some is left to send: wait, and process")                                       \
     /* The router answered with an error. */                                                      \
     X(REFUSED, 22, "the router refused")                                                          \
     /* The position belongs to the journal of another identity. */                                \

@@ -167,8 +167,8 @@ walbus_subscription_open(const struct walbus_subscription_options *options,
                          struct walbus_subscription **ret);
 
 /**
- * Sends what is queued as far as the socket takes it, closes, frees. Takes NULL. Returns NULL. To
- * be sure that a last acknowledgement has left, call walbus_subscription_flush() first until it has.
+ * Sends what is queued as far as the socket takes it, closes, frees. Takes NULL. Returns NULL. An
+ * acknowledgement that cannot leave now is dropped: see walbus_subscription_flush().
  */
 WALBUS_PUBLIC struct walbus_subscription *
 walbus_subscription_close(struct walbus_subscription *sub);
@@ -218,9 +218,24 @@ walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
 /**
  * Sends what is queued as far as the socket takes it.
  *
- * WALBUS_OK     all is sent, or there is no connection to send it on
- * WALBUS_AGAIN  some is left: wait for the descriptor
+ * WALBUS_OK     all is sent, acknowledgements too, or the subscription is at its end
+ * WALBUS_AGAIN  some is left: the socket takes no more now, or there is no connection, or it is not READY yet and
+ *               cannot take an acknowledgement
  * WALBUS_BAD_ARGUMENT, WALBUS_NO_MEMORY
+ *
+ * After AGAIN a loop goes on as ever. Who wants to close, and the last acknowledgement to leave before, waits and calls
+ * walbus_subscription_process(), which alone connects and takes the router's answers, as long as it is worth it:
+ *
+ *     while (walbus_subscription_flush(sub) == WALBUS_AGAIN && there_is_time()) {
+ *         struct pollfd fd = {walbus_subscription_fd(sub), walbus_subscription_events(sub), 0};
+ *         int timeout = walbus_subscription_timeout(sub);
+ *         poll(&fd, 1, timeout < 0 ? 100 : timeout);     // 100: so that the time is looked at
+ *         if (walbus_subscription_process(sub, &d) != WALBUS_OK)
+ *             break;                                     // d: not handled and so not acknowledged
+ *     }
+ *     walbus_subscription_close(sub);
+ *
+ * Sent is not received: WALBUS_ACK_CONFIRM asks for an answer.
  */
 WALBUS_PUBLIC enum walbus_result walbus_subscription_flush(struct walbus_subscription *sub);
 

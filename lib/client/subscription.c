@@ -350,7 +350,10 @@ enum walbus_result walbus_subscription_flush(struct walbus_subscription *s)
         return WALBUS_BAD_ARGUMENT;
     forget_error(s);
     int rc = send_queued(s);
-    return note(s, rc < 0 ? WALBUS_NO_MEMORY : rc > 0 ? WALBUS_AGAIN : WALBUS_OK);
+    if (rc < 0)
+        return note(s, WALBUS_NO_MEMORY);
+    /* What waits for the next READY is no less unsent than what the socket does not take. */
+    return note(s, rc > 0 || s->ack_queued || s->ack_sending ? WALBUS_AGAIN : WALBUS_OK);
 }
 
 enum walbus_result walbus_subscription_ack(struct walbus_subscription *s,

@@ -502,9 +502,62 @@ START_TEST(an_unsent_acknowledgement_goes_out_on_the_next_connection)
     fake_hang_up(&f);
     fake_no_delivery(&f);
     acknowledge(&f, last, 0);
-    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_OK);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_AGAIN); /* no connection */
     fake_greet(&f, CONTROL_START_POSITION, last, last);
     expect_ack(&f, last, false);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_OK);
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(flushing_goes_on_until_the_acknowledgement_has_gone)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    greet(&f);
+    (void)receive_one(&f, last.lsn);
+    fake_hang_up(&f);
+    fake_accept(&f);
+    (void)fake_read(&f, FRAME_HELLO);
+    acknowledge(&f, last, 0);
+    ck_assert_int_ge(walbus_subscription_fd(f.sub), 0);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_AGAIN); /* before WELCOME */
+    ck_assert_int_eq(walbus_subscription_events(f.sub), POLLIN);
+    fake_put_welcome(&b, "7/1");
+    fake_send(&f, &b);
+    (void)fake_read(&f, FRAME_SUBSCRIBE);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_AGAIN); /* before SUBSCRIBED */
+    fake_put_subscribed(&b, last, "7/1");
+    fake_send(&f, &b);
+    while (walbus_subscription_flush(f.sub) == WALBUS_AGAIN) { /* as the header says it */
+        const struct walbus_delivery *d;
+        struct pollfd fd = {walbus_subscription_fd(f.sub), walbus_subscription_events(f.sub), 0};
+
+        ck_assert_int_eq(poll(&fd, 1, walbus_subscription_timeout(f.sub)), 1);
+        ck_assert_int_eq(walbus_subscription_process(f.sub, &d), WALBUS_OK);
+    }
+    f.sub = walbus_subscription_close(f.sub);
+    expect_ack(&f, last, false);
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(flushing_is_done_when_the_subscription_is_at_its_end)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    greet(&f);
+    (void)receive_one(&f, last.lsn);
+    fake_hang_up(&f);
+    fake_no_delivery(&f);
+    acknowledge(&f, last, 0);
+    fake_accept(&f);
+    (void)fake_read(&f, FRAME_HELLO);
+    fake_put_error(&b, CONTROL_ERROR_INVALID, true);
+    fake_send(&f, &b);
+    fake_end(&f, WALBUS_REFUSED, CONTROL_ERROR_INVALID);
     fake_close(&f);
 }
 END_TEST
@@ -542,4 +595,6 @@ UNIT_MAIN("reconnect", goes_on_behind_the_last_position, goes_on_inside_a_transa
           errors_that_pass, errors_that_end_it, before_ready_every_error_is_a_refusal,
           an_error_that_is_not_fatal_is_told,
           an_unsent_acknowledgement_goes_out_on_the_next_connection,
+          flushing_goes_on_until_the_acknowledgement_has_gone,
+          flushing_is_done_when_the_subscription_is_at_its_end,
           what_was_not_confirmed_is_asked_for_again)
