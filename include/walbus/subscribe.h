@@ -275,9 +275,13 @@ WALBUS_PUBLIC const char *walbus_subscription_error_code(const struct walbus_sub
 
 /** Later versions may have further kinds: ignore what you do not know. */
 enum walbus_delivery_kind {
-    /** The subscription stands: everything that matches behind this position will come. Again after each reconnect. */
+    /** The subscription stands: everything that matches behind this position will come. Again after each reconnect; a
+     *  transaction that was open then ends here, without COMMIT. The rest of it comes behind a BEGIN of its own, or lies
+     *  in the GAP behind READY. */
     WALBUS_DELIVERY_READY = 1,
-    /** Messages of one transaction follow. Only around transactions of which something matches. */
+    /** Messages of one transaction follow, up to its COMMIT, to a GAP that swallows it, or to READY, if the connection
+     *  breaks meanwhile. Then the same transaction may begin once more, with WALBUS_DELIVERY_RESUMED when a message of it
+     *  was delivered before. Only around transactions of which something matches. */
     WALBUS_DELIVERY_BEGIN = 2,
     WALBUS_DELIVERY_MESSAGE = 3,
     /** The transaction ends. Acknowledging this position finishes it. */
@@ -296,7 +300,7 @@ enum walbus_delivery_kind {
 #define WALBUS_DELIVERY_TRANSACTIONAL 0x1u
 /** It may have been delivered before, by an earlier connection of the durable name. MESSAGE. */
 #define WALBUS_DELIVERY_REDELIVERED 0x2u
-/** A part of this transaction was delivered before. BEGIN. */
+/** A message of this transaction was delivered before. BEGIN. */
 #define WALBUS_DELIVERY_RESUMED 0x4u
 /** A gap swallowed a part of this transaction. COMMIT. */
 #define WALBUS_DELIVERY_INCOMPLETE 0x8u

@@ -171,6 +171,30 @@ def test_one_process_with_two(bus, router, conn):
         assert done.status == 0 and done.text == "ready\nall checks are ok\n", done
 
 
+def process_state(running):
+    """The letter of proc(5): T is stopped."""
+    with open(f"/proc/{running.process.pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def test_a_transaction_that_the_connection_breaks_in(bus, conn):
+    """READY ends it. The program stops inside a transaction of which the socket holds only a part."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        with api("broken", router.socket) as program:
+            program.wait_ready()
+            conn.run("SELECT count(pg_logical_emit_message(true, 'b', repeat('x', 1000))) FROM generate_series(1, 8000)")
+            wait_for(lambda: process_state(program) == "T", 20, "the program has stopped itself")
+            router.kill()
+            program.process.send_signal(signal.SIGCONT)
+            router.start()
+            wait_subscribed(router, 1)
+            conn.emit("end", b"")
+            done = program.wait_exit(60)
+            assert done.status == 0, done
+            assert re.fullmatch("ready\n(resumed|missed)\nall checks are ok\n", done.text), done
+
+
 def follow_in_threads(router, conn, build=None):
     n, threads = 2000, 4
     with api("threads", router.socket, n, threads, build=build) as program:
