@@ -239,8 +239,9 @@ walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
  */
 WALBUS_PUBLIC enum walbus_result walbus_subscription_flush(struct walbus_subscription *sub);
 
-/** Ask for a delivery ACKED once the acknowledgement is on the router's disk. It is asked for again on each
- *  connection until it comes, but does not come when the router has another journal now. */
+/** Ask for a delivery ACKED, of this position or a later one, once the acknowledgement is on the router's disk. It is
+ *  asked for again on each connection until it comes, but does not come when the router has another journal now, or one
+ *  that has lost this position. */
 #define WALBUS_ACK_CONFIRM 0x1u
 
 /**
@@ -248,14 +249,18 @@ WALBUS_PUBLIC enum walbus_result walbus_subscription_flush(struct walbus_subscri
  * place, and it is sent by the next call of process, next or flush; one that cannot be sent before the connection
  * ends is sent on the next one.
  *
- * WALBUS_OK
+ * A position at or before one that was acknowledged already changes nothing and sends nothing; with WALBUS_ACK_CONFIRM,
+ * one at or before a position that is confirmed or for which that was asked. So it is safe to acknowledge every delivery,
+ * ACKED too.
+ *
+ * WALBUS_OK            also when there was nothing to do
  * WALBUS_BAD_ARGUMENT  NULL, an unknown flag, or a position behind the last one delivered
  */
 WALBUS_PUBLIC enum walbus_result walbus_subscription_ack(struct walbus_subscription *sub,
                                                          struct walbus_position position,
                                                          unsigned flags);
 
-/** Position of the last delivery: what a reconnect goes on behind. Zero before the first READY. */
+/** Position of the last delivery, ACKED aside: what a reconnect goes on behind. Zero before the first READY. */
 WALBUS_PUBLIC struct walbus_position
 walbus_subscription_position(const struct walbus_subscription *sub);
 
@@ -290,9 +295,14 @@ enum walbus_delivery_kind {
     WALBUS_DELIVERY_PROGRESS = 5,
     /** Messages may be missing, from the position walbus_delivery_from() up to this one. Inside a transaction it
      *  swallows the rest of it when it reaches the transaction's end: then no COMMIT comes. One that the library finds
-     *  itself stands right behind the READY of the new connection and reaches up to it. */
+     *  itself stands right behind the READY of the new connection and reaches up to it.
+     *
+     *  When the server has lost the end of its WAL (a failover, say), the new connection may begin at or before the last
+     *  delivery, in the same journal: positions then go on from a lower one, and the gap's two ends are both READY's
+     *  position, since what is missing has no place any more. Who keeps positions with effects goes back to this one. */
     WALBUS_DELIVERY_GAP = 6,
-    /** The acknowledgement of this position is on the router's disk. */
+    /** The acknowledgement of this position is on the router's disk. It has no place among the other deliveries: its
+     *  position is one from before. */
     WALBUS_DELIVERY_ACKED = 7,
 };
 

@@ -156,16 +156,14 @@ static enum walbus_result check_filters_together(const struct walbus_subscriptio
     return failed ? WALBUS_NO_MEMORY : fits ? WALBUS_OK : WALBUS_BAD_FILTER;
 }
 
-/** Refuses what can never be a socket. That there is none at the usual places is a router that does not run now. */
+/** Refuses what can never be a socket. None at the usual places is a router that does not run. */
 static enum walbus_result check_place(const struct walbus_subscription *s)
 {
     char why[SOCKET_PLACE_WHY_SIZE], *path = NULL;
     int rc = connection_place(s->socket, &path, why);
 
     free(path);
-    return rc == -ENOMEM   ? WALBUS_NO_MEMORY
-           : rc == -EINVAL ? WALBUS_BAD_SOCKET
-                           : WALBUS_OK;
+    return rc == -ENOMEM ? WALBUS_NO_MEMORY : rc == -EINVAL ? WALBUS_BAD_SOCKET : WALBUS_OK;
 }
 
 static enum walbus_result take_options(struct walbus_subscription *s,
@@ -209,13 +207,9 @@ void subscription_reconnect(struct walbus_subscription *s)
     uint64_t now = clock_monotonic_ns();
 
     /* What did not leave goes out on the next connection, and what was to be confirmed once more. */
-    s->ack_queued |= s->ack_sending;
+    s->ack_queued |= s->ack_sending || s->confirming;
+    s->ack_confirm = s->confirming;
     s->ack_sending = false;
-    if (s->confirming) {
-        if (!s->ack_queued || position_compare(s->confirm, s->ack) > 0)
-            s->ack = s->confirm;
-        s->ack_queued = s->ack_confirm = true;
-    }
     connection_close(&s->connection);
     s->stopping = s->stopping_seen = false;
 
@@ -324,6 +318,12 @@ int walbus_subscription_timeout(const struct walbus_subscription *s)
 
 /* ---- sending ---- */
 
+void subscription_forget_acks(struct walbus_subscription *s)
+{
+    s->acked = s->confirm = (struct position){0};
+    s->ack_queued = s->ack_confirm = s->ack_sending = s->confirming = false;
+}
+
 /** 0: all is sent that can be; 1: some is left; -ENOMEM: call again. */
 static int send_queued(struct walbus_subscription *s)
 {
@@ -334,7 +334,7 @@ static int send_queued(struct walbus_subscription *s)
             s->ack_sending = false;
         if (!ack_can_go(s))
             return 0;
-        struct control_ack ack = {.position = s->ack, .confirm = s->ack_confirm};
+        struct control_ack ack = {.position = s->acked, .confirm = s->ack_confirm};
         struct buf frame = BUF_INIT;
         control_ack_encode(&ack, false, &frame);
         if (connection_queue(&s->connection, &frame) < 0)
@@ -353,7 +353,8 @@ enum walbus_result walbus_subscription_flush(struct walbus_subscription *s)
     if (rc < 0)
         return note(s, WALBUS_NO_MEMORY);
     /* What waits for the next READY is no less unsent than what the socket does not take. */
-    return note(s, rc > 0 || s->ack_queued || s->ack_sending ? WALBUS_AGAIN : WALBUS_OK);
+    bool waits = s->state != STATE_ENDED && (s->ack_queued || s->ack_sending);
+    return note(s, rc > 0 || waits ? WALBUS_AGAIN : WALBUS_OK);
 }
 
 enum walbus_result walbus_subscription_ack(struct walbus_subscription *s,
@@ -379,13 +380,15 @@ enum walbus_result walbus_subscription_ack(struct walbus_subscription *s,
         s->error = s->why;
         return WALBUS_BAD_ARGUMENT;
     }
-    if (!s->ack_queued || position_compare(p, s->ack) > 0)
-        s->ack = p;
-    s->ack_queued = true;
-    if (flags & WALBUS_ACK_CONFIRM) {
-        if (!s->confirming || position_compare(p, s->confirm) > 0)
-            s->confirm = p;
-        s->confirming = s->ack_confirm = true;
+    /* What is known is not said again: a caller acknowledges every delivery, ACKED too, which would
+     * be answered by another ACKED, without end. */
+    if (position_compare(p, s->acked) > 0) {
+        s->acked = p;
+        s->ack_queued = true;
+    }
+    if ((flags & WALBUS_ACK_CONFIRM) && position_compare(p, s->confirm) > 0) {
+        s->confirm = p;
+        s->confirming = s->ack_confirm = s->ack_queued = true;
     }
     return WALBUS_OK;
 }

@@ -232,7 +232,8 @@ static void test_broken(const char *socket)
     if (!broken)
         die("READY", "did not come inside a transaction");
     if (s.resumed == s.missed)
-        die("the rest of the transaction", s.resumed ? "came and is missing" : "is lost in silence");
+        die("the rest of the transaction",
+            s.resumed ? "came and is missing" : "is lost in silence");
     (void)puts(s.resumed ? "resumed" : "missed");
 }
 

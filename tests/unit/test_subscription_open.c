@@ -463,6 +463,6 @@ END_TEST
 
 UNIT_MAIN("subscription_open", bad_arguments, bad_filters, where_the_router_is,
           a_socket_that_is_not_there_yet_is_waited_for, a_position_to_start_behind,
-          a_position_of_another_journal,
-          a_position_that_is_refused_is_no_gap_at_first, next_waits_as_long_as_it_is_told,
-          next_lets_signals_through, calls_that_cannot_be, two_know_nothing_of_each_other)
+          a_position_of_another_journal, a_position_that_is_refused_is_no_gap_at_first,
+          next_waits_as_long_as_it_is_told, next_lets_signals_through, calls_that_cannot_be,
+          two_know_nothing_of_each_other)
