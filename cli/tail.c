@@ -318,6 +318,9 @@ static int open_and_follow(const struct walbus_subscription_options *options, st
     if (result == WALBUS_NO_ROUTER)
         return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s.", options->socket,
                                strerror(errno));
+    if (result == WALBUS_BAD_FILTER)
+        return cli_usage(COMMAND, "The filters together have more than %d tokens or 1 MiB.",
+                         WALBUS_MAX_TOKENS);
     if (result != WALBUS_OK)
         return cli_fail(COMMAND, "%s.", walbus_result_text(result));
     int status = follow(t);

@@ -25,7 +25,7 @@ extern "C" {
        flag or kind, a struct whose size or later members this version does not know. Nothing     \
        was done. */                                                                               \
     X(BAD_ARGUMENT, 1, "an argument is NULL or out of its range")                                 \
-    /* Nothing was sent. */                                                                       \
+    /* Publishing: nothing was sent. Subscribing: nothing is lost, call again. */                 \
     X(NO_MEMORY, 2, "not enough memory")                                                          \
     /* The connection was not open (PQstatus is not CONNECTION_OK) when the call was made. */     \
     X(NOT_CONNECTED, 3, "the connection is not open")                                             \
@@ -44,8 +44,8 @@ extern "C" {
     X(NO_TRANSACTION, 8, "the connection is not inside a transaction block")                      \
     /* Publishing is stricter than receiving; the rules stand in publish.h. */                    \
     X(BAD_PREFIX, 9, "the prefix may not be published")                                           \
-    /* One content is larger than the publisher's max_content. */                                 \
-    X(TOO_LARGE, 10, "the content is larger than allowed")                                        \
+    /* One content is larger than the publisher's max_content, or a request than a frame. */      \
+    X(TOO_LARGE, 10, "the content or the request is larger than allowed")                         \
     /* Each content is small enough, but together they are more than one statement can carry. */  \
     X(BATCH_TOO_LARGE, 11, "the events together are larger than one statement can carry")         \
     /* Not UTF-8, a name that is no CloudEvents attribute name or stands twice, too many          \

@@ -105,6 +105,11 @@ enum walbus_start {
 struct walbus_subscription;
 struct walbus_delivery;
 
+/*
+ * NULL in place of a subscription does no harm: what returns a result gives WALBUS_BAD_ARGUMENT, and the others say how
+ * it is without one: no descriptor (-1), no events (0), no timeout (-1), a position of zeros, "" for texts.
+ */
+
 /** Do not fail when no router is there yet, nor its socket: wait for one. */
 #define WALBUS_WAIT_FOR_ROUTER 0x1u
 
@@ -209,7 +214,11 @@ walbus_subscription_process(struct walbus_subscription *sub, const struct walbus
  * Results as of walbus_subscription_process(), never with NULL, and
  * WALBUS_BAD_ARGUMENT also a timeout below -1
  * WALBUS_TIMEOUT      the time passed
- * WALBUS_INTERRUPTED  a signal handler ran; look whether it wants you to end
+ * WALBUS_INTERRUPTED  a signal handler ran while this waited; look whether it wants you to end
+ *
+ * A signal that comes just before the wait does not interrupt it: then nothing shows until the next delivery. So wait
+ * with a timeout and look after each; or block the signals, and in place of this call use
+ * walbus_subscription_process() and ppoll() with a mask that lets them in, or a signalfd beside the descriptor.
  */
 WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
 walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
@@ -346,7 +355,8 @@ WALBUS_PUBLIC uint32_t walbus_delivery_xid(const struct walbus_delivery *d);
  *  COMMIT. Nearly but not quite rising. */
 WALBUS_PUBLIC int64_t walbus_delivery_commit_time_us(const struct walbus_delivery *d);
 
-/** MESSAGE: when the router received it, µs since 1970-01-01 UTC by the router's clock; never falling. */
+/** MESSAGE: when the router received it, µs since 1970-01-01 UTC by the router's clock; never falling within one run of
+ *  the router. */
 WALBUS_PUBLIC int64_t walbus_delivery_received_time_us(const struct walbus_delivery *d);
 
 /** COMMIT: how many messages the transaction has, whether they matched or not. GAP: how many may be missing;
@@ -432,7 +442,10 @@ WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
 walbus_request(const char *socket, const char *what, const void *args, size_t args_size,
                int timeout_ms, struct walbus_reply **ret);
 
-/** The answer as one well-formed CBOR item; NULL when there is none. Lives as long as the reply. */
+/* NULL in place of a reply is one that says nothing: no result, and "" for texts. */
+
+/** The answer as one well-formed CBOR item; NULL when there is none. Lives as long as the reply. `ret_size` may be NULL;
+ *  without an answer it becomes 0. */
 WALBUS_PUBLIC const void *walbus_reply_result(const struct walbus_reply *reply, size_t *ret_size);
 
 /** What went wrong, one line for people, with the socket's path or the router's own words; "" when nothing did. */

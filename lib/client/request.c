@@ -287,18 +287,18 @@ enum walbus_result walbus_request(const char *socket, const char *what, const vo
 const void *walbus_reply_result(const struct walbus_reply *reply, size_t *ret_size)
 {
     if (ret_size)
-        *ret_size = reply->result.size;
-    return reply->result.data;
+        *ret_size = reply ? reply->result.size : 0;
+    return reply ? reply->result.data : NULL;
 }
 
 const char *walbus_reply_error(const struct walbus_reply *reply)
 {
-    return reply->why;
+    return reply ? reply->why : "";
 }
 
 const char *walbus_reply_error_code(const struct walbus_reply *reply)
 {
-    return reply->code;
+    return reply ? reply->code : "";
 }
 
 struct walbus_reply *walbus_reply_free(struct walbus_reply *reply)

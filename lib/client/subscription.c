@@ -48,12 +48,12 @@ static enum walbus_result note(struct walbus_subscription *s, enum walbus_result
 
 const char *walbus_subscription_error(const struct walbus_subscription *s)
 {
-    return s->error;
+    return s ? s->error : "";
 }
 
 const char *walbus_subscription_error_code(const struct walbus_subscription *s)
 {
-    return s->error_code;
+    return s ? s->error_code : "";
 }
 
 void subscription_log(struct walbus_subscription *s, const char *fmt, ...)
@@ -113,31 +113,30 @@ static bool filters_are_good(const struct walbus_filter *filters, size_t n)
     return true;
 }
 
+/** One list; NULL: no memory. */
+static struct filter *copy_list(const struct walbus_filter *filters, size_t n)
+{
+    struct filter *borrowed = malloc(n * sizeof *borrowed + 1), *copy = NULL;
+
+    for (size_t i = 0; borrowed && i < n; i++)
+        borrowed[i] = (struct filter){(enum filter_kind)filters[i].kind,
+                                      {(const uint8_t *)filters[i].text, filters[i].size}};
+    if (borrowed)
+        copy = filters_copy(borrowed, n);
+    free(borrowed);
+    return copy;
+}
+
 /** Both lists, with no filters becoming one of everything. */
 static int copy_filters(struct walbus_subscription *s, const struct walbus_subscription_options *o)
 {
     static const struct walbus_filter everything = {WALBUS_FILTER_PATTERN, ">", 1};
-    const struct walbus_filter *filters = o->n_filters > 0 ? o->filters : &everything;
-    size_t n_filters = MAX(o->n_filters, (size_t)1), n = n_filters + o->n_exclusions, texts = 0;
 
-    for (size_t i = 0; i < n; i++)
-        texts += (i < n_filters ? filters[i] : o->exclusions[i - n_filters]).size;
-    s->filters = malloc(n * sizeof *s->filters + texts);
-    if (!s->filters)
-        return -ENOMEM;
-    uint8_t *to = (uint8_t *)(s->filters + n);
-    for (size_t i = 0; i < n; i++) {
-        struct walbus_filter from = i < n_filters ? filters[i] : o->exclusions[i - n_filters];
-
-        s->filters[i] = (struct filter){(enum filter_kind)from.kind, {to, from.size}};
-        if (from.size > 0)
-            memcpy(to, from.text, from.size);
-        to += from.size;
-    }
-    s->n_filters = n_filters;
-    s->exclusions = s->filters + n_filters;
+    s->n_filters = MAX(o->n_filters, (size_t)1);
+    s->filters = copy_list(o->n_filters > 0 ? o->filters : &everything, s->n_filters);
     s->n_exclusions = o->n_exclusions;
-    return 0;
+    s->exclusions = copy_list(o->exclusions, o->n_exclusions);
+    return s->filters && s->exclusions ? 0 : -ENOMEM;
 }
 
 /** Limits on all filters together: of tokens, and that SUBSCRIBE, the longer form of it, fits into a frame. */
@@ -145,8 +144,10 @@ static enum walbus_result check_filters_together(const struct walbus_subscriptio
 {
     size_t tokens = 0;
 
-    for (size_t i = 0; i < s->n_filters + s->n_exclusions; i++)
+    for (size_t i = 0; i < s->n_filters; i++)
         tokens += filter_tokens(&s->filters[i]);
+    for (size_t i = 0; i < s->n_exclusions; i++)
+        tokens += filter_tokens(&s->exclusions[i]);
     if (tokens > FILTERS_TOKENS_MAX)
         return WALBUS_BAD_FILTER;
     struct buf frame = BUF_INIT;
@@ -278,6 +279,7 @@ struct walbus_subscription *walbus_subscription_close(struct walbus_subscription
     connection_deinit(&s->connection);
     buf_deinit(&s->reason);
     free(s->filters);
+    free(s->exclusions);
     free(s->client);
     free(s->socket);
     free(s);
@@ -298,18 +300,20 @@ static bool output_waits(const struct walbus_subscription *s)
 
 int walbus_subscription_fd(const struct walbus_subscription *s)
 {
-    return s->connection.fd;
+    return s ? s->connection.fd : -1;
 }
 
 short walbus_subscription_events(const struct walbus_subscription *s)
 {
-    if (s->connection.fd < 0)
+    if (!s || s->connection.fd < 0)
         return 0;
     return (short)(output_waits(s) ? POLLIN | POLLOUT : POLLIN);
 }
 
 int walbus_subscription_timeout(const struct walbus_subscription *s)
 {
+    if (!s)
+        return -1;
     if (s->more || s->gap_waits || s->state == STATE_ENDED ||
         (s->stopping && !s->connection.unwritable && !output_waits(s)))
         return 0;
@@ -521,10 +525,10 @@ enum walbus_result walbus_subscription_next(struct walbus_subscription *s, int t
 
 struct walbus_position walbus_subscription_position(const struct walbus_subscription *s)
 {
-    return position_shown(s->was_ready ? s->sequence.last : (struct position){0});
+    return position_shown(s && s->was_ready ? s->sequence.last : (struct position){0});
 }
 
 const char *walbus_subscription_identity(const struct walbus_subscription *s)
 {
-    return s->was_ready ? s->identity : "";
+    return s && s->was_ready ? s->identity : "";
 }

@@ -42,10 +42,8 @@ struct walbus_subscription {
     struct connection connection;
     char *socket; /* as given; NULL: the usual place, looked up at every attempt */
     char *client;
-    struct filter *filters; /* both lists in one allocation, with their texts behind them */
-    size_t n_filters;
-    struct filter *exclusions;
-    size_t n_exclusions;
+    struct filter *filters, *exclusions; /* of filters_copy() */
+    size_t n_filters, n_exclusions;
     void (*log)(void *context, const char *sentence);
     void *context;
 

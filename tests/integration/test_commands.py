@@ -372,6 +372,14 @@ def test_publish_without_a_prefix():
     assert done.status == 2 and "PREFIX is missing" in done.error, done
 
 
+def test_too_much_of_filters():
+    """Each pattern is allowed; together they have more tokens, or more bytes, than a subscription may."""
+    for patterns in (["." * 4096, "." * 4096], ["x" * 4096] * 256):
+        done = walbus("tail", "--socket", "/nonexistent/walbus.sock", *patterns)
+        assert (done.status, done.out) == (2, b""), done
+        assert "more than 8192 tokens or 1 MiB" in done.error
+
+
 def test_unreachable():
     began = time.monotonic()
     for arguments in (["tail"], ["status"], ["tail", "--count", "1"]):

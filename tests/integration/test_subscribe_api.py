@@ -84,6 +84,18 @@ def test_examples_are_short(name):
         assert len(file.readlines()) < 100
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("socket,words", [
+    ("/nonexistent/s", "no router answers at the socket: No such file or directory\n"),
+    ("/" * 108, "the path of the router's socket is empty or too long\n"),
+], ids=["no router", "no path"])
+def test_examples_say_why_they_cannot_begin(name, socket, words):
+    """errno says something for a missing router alone."""
+    with Running(">", program=[built(os.path.join("examples", name))], env={"WALBUS_SOCKET": socket}) as running:
+        done = running.wait_exit()
+        assert (done.status, done.out, done.error) == (1, b"", words)
+
+
 @pytest.mark.parametrize("pattern", [">", "a.*"])
 def test_examples_see_what_tail_sees(bus, router, conn, pattern):
     with tail(router, pattern) as reference, example(EXAMPLES[0], router, pattern) as blocking, \

@@ -127,6 +127,11 @@ START_TEST(an_answer)
         fake_close(&f);
     }
     ck_assert_ptr_null(walbus_reply_free(NULL));
+    ck_assert_ptr_null(walbus_reply_result(NULL, &size));
+    ck_assert_uint_eq(size, 0);
+    ck_assert_ptr_null(walbus_reply_result(NULL, NULL));
+    ck_assert_str_eq(walbus_reply_error(NULL), "");
+    ck_assert_str_eq(walbus_reply_error_code(NULL), "");
 }
 END_TEST
 

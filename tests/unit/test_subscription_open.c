@@ -414,6 +414,13 @@ START_TEST(calls_that_cannot_be)
     ck_assert_int_eq(walbus_subscription_flush(NULL), WALBUS_BAD_ARGUMENT);
     ck_assert_int_eq(walbus_subscription_ack(NULL, (struct walbus_position){0, 0, 0}, 0),
                      WALBUS_BAD_ARGUMENT);
+    ck_assert_int_eq(walbus_subscription_fd(NULL), -1);
+    ck_assert_int_eq(walbus_subscription_events(NULL), 0);
+    ck_assert_int_eq(walbus_subscription_timeout(NULL), -1);
+    fake_assert_position(walbus_subscription_position(NULL), none);
+    ck_assert_str_eq(walbus_subscription_identity(NULL), "");
+    ck_assert_str_eq(walbus_subscription_error(NULL), "");
+    ck_assert_str_eq(walbus_subscription_error_code(NULL), "");
     fake_open(&f, "a.>");
     ck_assert_int_eq(walbus_subscription_process(f.sub, NULL), WALBUS_BAD_ARGUMENT);
     ck_assert_int_eq(walbus_subscription_next(f.sub, 0, NULL), WALBUS_BAD_ARGUMENT);
