@@ -4,6 +4,10 @@
  *
  *   subscribe_api two SOCKET N            two subscriptions in one thread; the second is closed after its first
  *                                         message, the first gets N. The process must never have a second thread
+ *   subscribe_api print SOCKET            prints all that a delivery says, numbers in decimal, up to a message `end`:
+ *                                           begin POSITION LSN XID TIME FLAGS
+ *                                           message POSITION INDEX LSN XID TIME RECEIVED FLAGS PREFIX SIZE
+ *                                           commit POSITION LSN END XID TIME MESSAGES FLAGS
  *   subscribe_api broken SOCKET           stops itself (SIGSTOP) at the first message of a transaction; continued, it
  *                                         follows until a message of the prefix `end`, over a reconnect and a gap
  *   subscribe_api threads SOCKET N M      M threads, each with a subscription of its own that gets N messages, and
@@ -12,6 +16,7 @@
  * "ready" when every subscription is; at the end "all checks are ok", or what is not.
  */
 #include <dirent.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -211,6 +216,56 @@ static bool is_end(const struct walbus_delivery *d)
     return size == 3 && memcmp(prefix, "end", 3) == 0;
 }
 
+static void print_delivery(const struct walbus_delivery *d)
+{
+    struct walbus_position at = walbus_delivery_position(d);
+    char position[WALBUS_POSITION_TEXT_SIZE];
+    size_t prefix_size, size;
+    const char *prefix = walbus_delivery_prefix(d, &prefix_size);
+
+    (void)walbus_delivery_content(d, &size);
+    (void)walbus_position_format(at, position);
+    switch (walbus_delivery_kind(d)) {
+    case WALBUS_DELIVERY_BEGIN:
+        (void)printf("begin %s %" PRIu64 " %" PRIu32 " %" PRId64 " %u\n", position,
+                     walbus_delivery_lsn(d), walbus_delivery_xid(d),
+                     walbus_delivery_commit_time_us(d), walbus_delivery_flags(d));
+        break;
+    case WALBUS_DELIVERY_MESSAGE:
+        (void)printf("message %s %" PRIu32 " %" PRIu64 " %" PRIu32 " %" PRId64 " %" PRId64
+                     " %u %.*s %zu\n",
+                     position, at.index, walbus_delivery_lsn(d), walbus_delivery_xid(d),
+                     walbus_delivery_commit_time_us(d), walbus_delivery_received_time_us(d),
+                     walbus_delivery_flags(d), (int)prefix_size, prefix, size);
+        break;
+    case WALBUS_DELIVERY_COMMIT:
+        (void)printf("commit %s %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRId64 " %" PRIu64 " %u\n",
+                     position, walbus_delivery_lsn(d), walbus_delivery_end_lsn(d),
+                     walbus_delivery_xid(d), walbus_delivery_commit_time_us(d),
+                     walbus_delivery_messages(d), walbus_delivery_flags(d));
+        break;
+    default: /* PROGRESS comes to each subscriber as it may */
+        break;
+    }
+}
+
+static void test_print(const char *socket)
+{
+    struct walbus_subscription *sub = open_subscription(socket);
+    struct seen s = {.socket = socket};
+    const struct walbus_delivery *d;
+    bool ended = false;
+
+    wait_ready(sub);
+    ready();
+    while (!ended || s.inside) {
+        take(&s, d = next(sub));
+        print_delivery(d);
+        ended |= is_end(d);
+    }
+    sub = walbus_subscription_close(sub);
+}
+
 static void test_broken(const char *socket)
 {
     struct walbus_subscription *sub = open_subscription(socket);
@@ -280,13 +335,16 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "two") == 0) {
         test_two(argv[2], strtoull(argv[3], NULL, 10));
+    } else if (argc == 3 && strcmp(argv[1], "print") == 0) {
+        test_print(argv[2]);
     } else if (argc == 3 && strcmp(argv[1], "broken") == 0) {
         test_broken(argv[2]);
     } else if (argc == 5 && strcmp(argv[1], "threads") == 0) {
         test_threads(argv[2], strtoull(argv[3], NULL, 10), (unsigned)atoi(argv[4]));
     } else {
-        (void)fputs("usage: subscribe_api two SOCKET N | broken SOCKET | threads SOCKET N M\n",
-                    stderr);
+        (void)fputs(
+            "usage: subscribe_api print|broken SOCKET | two SOCKET N | threads SOCKET N M\n",
+            stderr);
         return 2;
     }
     (void)puts("all checks are ok");
