@@ -139,8 +139,10 @@ static void finish(struct tail *t, int status)
 
 static void on_log(void *context, const char *sentence)
 {
-    (void)context;
-    (void)cli_fail(COMMAND, "%s", sentence);
+    const struct tail *t = context;
+
+    if (!t->done) /* during the farewell it would say that it reconnects */
+        (void)cli_fail(COMMAND, "%s", sentence);
 }
 
 static void on_gap(struct tail *t, const struct walbus_delivery *d)
@@ -253,16 +255,20 @@ static void wait_for_something(struct tail *t)
         finish(t, too_late(t));
 }
 
-/** Gives the last acknowledgement time to leave, since closing would drop it. */
+/** Gives the last acknowledgement time to leave, since closing would drop it; also over a reconnect. What is received
+ *  meanwhile is not printed, and so not acknowledged. */
 static void say_farewell(struct tail *t)
 {
     uint64_t until = clock_monotonic_ns() + FAREWELL_NS;
+    const struct walbus_delivery *d;
 
     while (walbus_subscription_flush(t->sub) == WALBUS_AGAIN) {
-        int left = clock_ms_until(until);
-        struct pollfd fd = {.fd = walbus_subscription_fd(t->sub), .events = POLLOUT};
+        int left = clock_ms_until(until), timeout = walbus_subscription_timeout(t->sub);
+        struct pollfd fd = {.fd = walbus_subscription_fd(t->sub),
+                            .events = walbus_subscription_events(t->sub)};
 
-        if (left == 0 || poll(&fd, 1, left) < 0)
+        if (left == 0 || poll(&fd, 1, timeout < 0 ? left : MIN(left, timeout)) < 0 ||
+            walbus_subscription_process(t->sub, &d) != WALBUS_OK)
             break;
     }
 }
@@ -312,6 +318,9 @@ static int open_and_follow(const struct walbus_subscription_options *options, st
     if (result == WALBUS_NO_ROUTER)
         return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s.", options->socket,
                                strerror(errno));
+    if (result == WALBUS_BAD_FILTER)
+        return cli_usage(COMMAND, "The filters together have more than %d tokens or 1 MiB.",
+                         WALBUS_MAX_TOKENS);
     if (result != WALBUS_OK)
         return cli_fail(COMMAND, "%s.", walbus_result_text(result));
     int status = follow(t);
@@ -338,6 +347,7 @@ static int run_with(struct cli *cli, const struct tail_options *o, struct tail *
     options.exclusions = o->exclusions;
     options.n_exclusions = o->n_exclusions;
     options.log = on_log;
+    options.context = t;
     int status = open_and_follow(&options, t);
     free(path);
     return status;

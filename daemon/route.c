@@ -57,26 +57,6 @@ static int filters_hook(struct route *r, struct route_member *m, const struct fi
     return e;
 }
 
-/* One allocation: the structs, then their texts. */
-static struct filter *filters_copy(const struct filter *filters, size_t n)
-{
-    size_t bytes = 0;
-
-    for (size_t i = 0; i < n; i++)
-        bytes += filters[i].text.size;
-    struct filter *copy = malloc(n * sizeof *copy + bytes + 1);
-    if (!copy)
-        return NULL;
-    uint8_t *text = (uint8_t *)(copy + n);
-    for (size_t i = 0; i < n; i++) {
-        copy[i] = (struct filter){filters[i].kind, {text, filters[i].text.size}};
-        if (filters[i].text.size)
-            memcpy(text, filters[i].text.data, filters[i].text.size);
-        text += filters[i].text.size;
-    }
-    return copy;
-}
-
 static bool filter_is_everything(const struct filter *f)
 {
     return (f->kind == FILTER_PATTERN && bytes_equal(f->text, bytes_of_text(">"))) ||

@@ -69,7 +69,9 @@ int main(int argc, char **argv)
     options.n_filters = 1;
     enum walbus_result result = walbus_subscription_open(&options, &sub);
     if (result != WALBUS_OK) {
-        fprintf(stderr, "%s: %s\n", walbus_result_text(result), strerror(errno));
+        fprintf(stderr, "%s%s%s\n", walbus_result_text(result),
+                result == WALBUS_NO_ROUTER ? ": " : "",
+                result == WALBUS_NO_ROUTER ? strerror(errno) : "");
         return 1;
     }
     sigaction(SIGINT, &action, NULL);

@@ -63,7 +63,6 @@ def read(data, depth=0):
     value = item(take(1)[0], depth)
     if at != len(data): raise ValueError("more than one item")
     return value
-
 # ---- JSON
 def b64(data): return base64.b64encode(data).decode()
 def plain(v, form=21):
@@ -112,7 +111,6 @@ def gap_json(body):
     counts = zip(("messages", "bytes"), struct.unpack_from(">QQ", body, 32))
     return {"gap": {"from": position_text(body[:16]), "to": position_text(body[16:32]),
                     **{key: n for key, n in counts if n != UNKNOWN}, "reason": body[48:].decode(errors="replace")}}
-
 # ---- the protocol
 class Follower:
     last, identity, ready, attempts = b"", "", False, 0  # last: everything up to this position has been printed
@@ -185,7 +183,9 @@ class Follower:
             self.attempts += 1
 def main():
     parser = argparse.ArgumentParser(description="Follows messages of a walbus router, one JSON object a line.")
-    parser.add_argument("--socket", default=os.environ.get("WALBUS_SOCKET", "/run/walbus/walbus.sock"))
+    usual = [os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/run/walbus", "walbus.sock"), "/run/walbus/walbus.sock"]
+    found = os.environ.get("WALBUS_SOCKET") or next(filter(os.path.exists, usual), usual[1])
+    parser.add_argument("--socket", default=found)
     for name, kind in (("pattern", 0), ("--exact", 1), ("--starts-with", 2), ("--exclude", 0)):
         parser.add_argument(name, type=lambda text, kind=kind: [kind, os.fsencode(text)], default=[],
                             **({"action": "append"} if name.startswith("--") else {"nargs": "*"}))

@@ -49,15 +49,16 @@ static void handle(const struct walbus_delivery *d)
     }
 }
 
-/** All that is there now; acknowledged together, since what is not handled is not acknowledged. */
+/** All that is there now; acknowledged together, if anything, since what is not handled is not. */
 static enum walbus_result handle_all(struct walbus_subscription *sub)
 {
     const struct walbus_delivery *d;
     enum walbus_result result;
+    int n = 0;
 
-    while ((result = walbus_subscription_process(sub, &d)) == WALBUS_OK && d)
+    for (; (result = walbus_subscription_process(sub, &d)) == WALBUS_OK && d; n++)
         handle(d);
-    if (fflush(stdout) == 0)
+    if (n > 0 && fflush(stdout) == 0)
         (void)walbus_subscription_ack(sub, walbus_subscription_position(sub), 0);
     (void)walbus_subscription_flush(sub); /* the rest leaves when `events` has POLLOUT */
     return result;
@@ -76,7 +77,9 @@ int main(int argc, char **argv)
     options.n_filters = 1;
     enum walbus_result result = walbus_subscription_open(&options, &sub);
     if (result != WALBUS_OK) {
-        fprintf(stderr, "%s: %s\n", walbus_result_text(result), strerror(errno));
+        fprintf(stderr, "%s%s%s\n", walbus_result_text(result),
+                result == WALBUS_NO_ROUTER ? ": " : "",
+                result == WALBUS_NO_ROUTER ? strerror(errno) : "");
         return 1;
     }
     sigemptyset(&signals);

@@ -89,8 +89,11 @@ has_thread_sanitizer()
 build_for_threads()
 {
     if has_thread_sanitizer; then
-        build "$thread" 'examples/subscribe examples/subscribe_poll tests/integration/subscribe_api' -Dtests=enabled -Db_sanitize=thread
+        build "$thread" 'examples/subscribe examples/subscribe_poll tests/integration/subscribe_api' \
+            -Dtests=enabled -Db_sanitize=thread
         export WALBUS_TEST_THREAD_BUILD=$thread
+    elif [ -z "${WALBUS_TEST_THREAD_BUILD:-}" ]; then
+        echo "No ThreadSanitizer (see $thread/probe.log): its tests are skipped"
     fi
 }
 
@@ -155,6 +158,9 @@ test_integration()
         export WALBUS_TEST_PGBOUNCER
     fi
     export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain WALBUS_TEST_MAJORS="${found[*]}"
+    if ! command -v valgrind >/dev/null; then
+        echo "No valgrind: the integration test that needs it is skipped"
+    fi
     echo "Integration tests on PostgreSQL ${versions[*]}"
     for argument in "$@"; do
         # A file, or a test in it, was named.

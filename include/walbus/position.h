@@ -7,7 +7,9 @@
  *
  * Positions rise strictly within one subscription, are the same whenever the
  * server sends a message again, and compare only within one journal, which an
- * identity names ("7713721267252945510/1"): keep the two together.
+ * identity names ("7713721267252945510/1"): keep the two together. Only when the
+ * server has lost the end of its WAL may they go on from a lower one: then a
+ * READY and a GAP at that position stand between (see subscribe.h).
  *
  *   transactional message      (timeline, commit LSN of its transaction, 1, 2, 3, …)
  *   end of a transaction       (timeline, commit LSN, WALBUS_INDEX_END)

@@ -25,7 +25,7 @@ extern "C" {
        flag or kind, a struct whose size or later members this version does not know. Nothing     \
        was done. */                                                                               \
     X(BAD_ARGUMENT, 1, "an argument is NULL or out of its range")                                 \
-    /* Nothing was sent. */                                                                       \
+    /* Publishing: nothing was sent. Subscribing: nothing is lost, call again. */                 \
     X(NO_MEMORY, 2, "not enough memory")                                                          \
     /* The connection was not open (PQstatus is not CONNECTION_OK) when the call was made. */     \
     X(NOT_CONNECTED, 3, "the connection is not open")                                             \
@@ -44,8 +44,8 @@ extern "C" {
     X(NO_TRANSACTION, 8, "the connection is not inside a transaction block")                      \
     /* Publishing is stricter than receiving; the rules stand in publish.h. */                    \
     X(BAD_PREFIX, 9, "the prefix may not be published")                                           \
-    /* One content is larger than the publisher's max_content. */                                 \
-    X(TOO_LARGE, 10, "the content is larger than allowed")                                        \
+    /* One content is larger than the publisher's max_content, or a request than a frame. */      \
+    X(TOO_LARGE, 10, "the content or the request is larger than allowed")                         \
     /* Each content is small enough, but together they are more than one statement can carry. */  \
     X(BATCH_TOO_LARGE, 11, "the events together are larger than one statement can carry")         \
     /* Not UTF-8, a name that is no CloudEvents attribute name or stands twice, too many          \
@@ -60,16 +60,16 @@ extern "C" {
     X(BAD_RESULT, 15, "the result is not the one of a publishing statement")                      \
     /* An unknown kind, an empty pattern, or more or longer filters than a subscription takes. */ \
     X(BAD_FILTER, 16, "a filter is not valid")                                                    \
-    /* No path was given and none of the usual ones exists, or it is too long for an address. */  \
-    X(BAD_SOCKET, 17, "there is no path of the router's socket, or it is too long")               \
-    /* Connecting to the socket failed; errno says why. */                                        \
+    /* The path can never be one: it is empty, or too long for an address. */                     \
+    X(BAD_SOCKET, 17, "the path of the router's socket is empty or too long")                     \
+    /* There is no socket, or connecting to it failed; errno says why. */                         \
     X(NO_ROUTER, 18, "no router answers at the socket")                                           \
     /* The time that the caller gave is over. Nothing is lost. */                                 \
     X(TIMEOUT, 19, "the time has passed")                                                         \
     /* A signal handler of the caller ran while a call waited. Nothing is lost. */                \
     X(INTERRUPTED, 20, "a signal interrupted the wait")                                           \
     /* Not everything could be sent without waiting. */                                           \
-    X(AGAIN, 21, "some is left to send: wait for the descriptor")                                 \
+    X(AGAIN, 21, "some is left to send: wait, and process")                                       \
     /* The router answered with an error. */                                                      \
     X(REFUSED, 22, "the router refused")                                                          \
     /* The position belongs to the journal of another identity. */                                \

@@ -105,7 +105,12 @@ enum walbus_start {
 struct walbus_subscription;
 struct walbus_delivery;
 
-/** Do not fail when no router is there yet: wait for one. */
+/*
+ * NULL in place of a subscription does no harm: what returns a result gives WALBUS_BAD_ARGUMENT, and the others say how
+ * it is without one: no descriptor (-1), no events (0), no timeout (-1), a position of zeros, "" for texts.
+ */
+
+/** Do not fail when no router is there yet, nor its socket: wait for one. */
 #define WALBUS_WAIT_FOR_ROUTER 0x1u
 
 struct walbus_subscription_options {
@@ -115,7 +120,8 @@ struct walbus_subscription_options {
     /** WALBUS_WAIT_FOR_ROUTER, or 0. */
     unsigned flags;
     /** Path of the router's socket. NULL: the environment's WALBUS_SOCKET, else the first that exists of
-     *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock. */
+     *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock, looked up anew whenever it connects, since a
+     *  socket is there only while its router runs. */
     const char *socket;
     /** Name of the program, for the router's listings, UTF-8; NULL: none. Copied, as all below. */
     const char *client;
@@ -156,9 +162,9 @@ struct walbus_subscription_options {
  *                      than WALBUS_MAX_CLIENT, an identity longer than any
  * WALBUS_BAD_FILTER    an unknown kind, a NUL in a text, an empty pattern, more than the limits above, or more
  *                      than fits into one frame, 1 MiB
- * WALBUS_BAD_SOCKET    no path is given and none of the usual ones exists, or it is empty or longer than a socket's
- *                      address
- * WALBUS_NO_ROUTER     nobody answers there (not with WALBUS_WAIT_FOR_ROUTER); errno says why
+ * WALBUS_BAD_SOCKET    the path is empty or longer than a socket's address
+ * WALBUS_NO_ROUTER     nobody answers there, or no path is given and none of the usual ones exists (ENOENT); errno says
+ *                      why. Not with WALBUS_WAIT_FOR_ROUTER
  * WALBUS_NO_MEMORY
  */
 WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
@@ -166,8 +172,8 @@ walbus_subscription_open(const struct walbus_subscription_options *options,
                          struct walbus_subscription **ret);
 
 /**
- * Sends what is queued as far as the socket takes it, closes, frees. Takes NULL. Returns NULL. To
- * be sure that a last acknowledgement has left, call walbus_subscription_flush() first until it has.
+ * Sends what is queued as far as the socket takes it, closes, frees. Takes NULL. Returns NULL. An
+ * acknowledgement that cannot leave now is dropped: see walbus_subscription_flush().
  */
 WALBUS_PUBLIC struct walbus_subscription *
 walbus_subscription_close(struct walbus_subscription *sub);
@@ -208,7 +214,11 @@ walbus_subscription_process(struct walbus_subscription *sub, const struct walbus
  * Results as of walbus_subscription_process(), never with NULL, and
  * WALBUS_BAD_ARGUMENT also a timeout below -1
  * WALBUS_TIMEOUT      the time passed
- * WALBUS_INTERRUPTED  a signal handler ran; look whether it wants you to end
+ * WALBUS_INTERRUPTED  a signal handler ran while this waited; look whether it wants you to end
+ *
+ * A signal that comes just before the wait does not interrupt it: then nothing shows until the next delivery. So wait
+ * with a timeout and look after each; or block the signals, and in place of this call use
+ * walbus_subscription_process() and ppoll() with a mask that lets them in, or a signalfd beside the descriptor.
  */
 WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
 walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
@@ -217,14 +227,30 @@ walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
 /**
  * Sends what is queued as far as the socket takes it.
  *
- * WALBUS_OK     all is sent, or there is no connection to send it on
- * WALBUS_AGAIN  some is left: wait for the descriptor
+ * WALBUS_OK     all is sent, acknowledgements too, or the subscription is at its end
+ * WALBUS_AGAIN  some is left: the socket takes no more now, or there is no connection, or it is not READY yet and
+ *               cannot take an acknowledgement
  * WALBUS_BAD_ARGUMENT, WALBUS_NO_MEMORY
+ *
+ * After AGAIN a loop goes on as ever. Who wants to close, and the last acknowledgement to leave before, waits and calls
+ * walbus_subscription_process(), which alone connects and takes the router's answers, as long as it is worth it:
+ *
+ *     while (walbus_subscription_flush(sub) == WALBUS_AGAIN && there_is_time()) {
+ *         struct pollfd fd = {walbus_subscription_fd(sub), walbus_subscription_events(sub), 0};
+ *         int timeout = walbus_subscription_timeout(sub);
+ *         poll(&fd, 1, timeout < 0 ? 100 : timeout);     // 100: so that the time is looked at
+ *         if (walbus_subscription_process(sub, &d) != WALBUS_OK)
+ *             break;                                     // d: not handled and so not acknowledged
+ *     }
+ *     walbus_subscription_close(sub);
+ *
+ * Sent is not received: WALBUS_ACK_CONFIRM asks for an answer.
  */
 WALBUS_PUBLIC enum walbus_result walbus_subscription_flush(struct walbus_subscription *sub);
 
-/** Ask for a delivery ACKED once the acknowledgement is on the router's disk. It is asked for again on each
- *  connection until it comes, but does not come when the router has another journal now. */
+/** Ask for a delivery ACKED, of this position or a later one, once the acknowledgement is on the router's disk. It is
+ *  asked for again on each connection until it comes, but does not come when the router has another journal now, or one
+ *  that has lost this position. */
 #define WALBUS_ACK_CONFIRM 0x1u
 
 /**
@@ -232,14 +258,18 @@ WALBUS_PUBLIC enum walbus_result walbus_subscription_flush(struct walbus_subscri
  * place, and it is sent by the next call of process, next or flush; one that cannot be sent before the connection
  * ends is sent on the next one.
  *
- * WALBUS_OK
+ * A position at or before one that was acknowledged already changes nothing and sends nothing; with WALBUS_ACK_CONFIRM,
+ * one at or before a position that is confirmed or for which that was asked. So it is safe to acknowledge every delivery,
+ * ACKED too.
+ *
+ * WALBUS_OK            also when there was nothing to do
  * WALBUS_BAD_ARGUMENT  NULL, an unknown flag, or a position behind the last one delivered
  */
 WALBUS_PUBLIC enum walbus_result walbus_subscription_ack(struct walbus_subscription *sub,
                                                          struct walbus_position position,
                                                          unsigned flags);
 
-/** Position of the last delivery: what a reconnect goes on behind. Zero before the first READY. */
+/** Position of the last delivery, ACKED aside: what a reconnect goes on behind. Zero before the first READY. */
 WALBUS_PUBLIC struct walbus_position
 walbus_subscription_position(const struct walbus_subscription *sub);
 
@@ -259,9 +289,13 @@ WALBUS_PUBLIC const char *walbus_subscription_error_code(const struct walbus_sub
 
 /** Later versions may have further kinds: ignore what you do not know. */
 enum walbus_delivery_kind {
-    /** The subscription stands: everything that matches behind this position will come. Again after each reconnect. */
+    /** The subscription stands: everything that matches behind this position will come. Again after each reconnect; a
+     *  transaction that was open then ends here, without COMMIT. The rest of it comes behind a BEGIN of its own, or lies
+     *  in the GAP behind READY. */
     WALBUS_DELIVERY_READY = 1,
-    /** Messages of one transaction follow. Only around transactions of which something matches. */
+    /** Messages of one transaction follow, up to its COMMIT, to a GAP that swallows it, or to READY, if the connection
+     *  breaks meanwhile. Then the same transaction may begin once more, with WALBUS_DELIVERY_RESUMED when a message of it
+     *  was delivered before. Only around transactions of which something matches. */
     WALBUS_DELIVERY_BEGIN = 2,
     WALBUS_DELIVERY_MESSAGE = 3,
     /** The transaction ends. Acknowledging this position finishes it. */
@@ -270,9 +304,14 @@ enum walbus_delivery_kind {
     WALBUS_DELIVERY_PROGRESS = 5,
     /** Messages may be missing, from the position walbus_delivery_from() up to this one. Inside a transaction it
      *  swallows the rest of it when it reaches the transaction's end: then no COMMIT comes. One that the library finds
-     *  itself stands right behind the READY of the new connection and reaches up to it. */
+     *  itself stands right behind the READY of the new connection and reaches up to it.
+     *
+     *  When the server has lost the end of its WAL (a failover, say), the new connection may begin at or before the last
+     *  delivery, in the same journal: positions then go on from a lower one, and the gap's two ends are both READY's
+     *  position, since what is missing has no place any more. Who keeps positions with effects goes back to this one. */
     WALBUS_DELIVERY_GAP = 6,
-    /** The acknowledgement of this position is on the router's disk. */
+    /** The acknowledgement of this position is on the router's disk. It has no place among the other deliveries: its
+     *  position is one from before. */
     WALBUS_DELIVERY_ACKED = 7,
 };
 
@@ -280,7 +319,7 @@ enum walbus_delivery_kind {
 #define WALBUS_DELIVERY_TRANSACTIONAL 0x1u
 /** It may have been delivered before, by an earlier connection of the durable name. MESSAGE. */
 #define WALBUS_DELIVERY_REDELIVERED 0x2u
-/** A part of this transaction was delivered before. BEGIN. */
+/** A message of this transaction was delivered before. BEGIN. */
 #define WALBUS_DELIVERY_RESUMED 0x4u
 /** A gap swallowed a part of this transaction. COMMIT. */
 #define WALBUS_DELIVERY_INCOMPLETE 0x8u
@@ -316,7 +355,8 @@ WALBUS_PUBLIC uint32_t walbus_delivery_xid(const struct walbus_delivery *d);
  *  COMMIT. Nearly but not quite rising. */
 WALBUS_PUBLIC int64_t walbus_delivery_commit_time_us(const struct walbus_delivery *d);
 
-/** MESSAGE: when the router received it, µs since 1970-01-01 UTC by the router's clock; never falling. */
+/** MESSAGE: when the router received it, µs since 1970-01-01 UTC by the router's clock; never falling within one run of
+ *  the router. */
 WALBUS_PUBLIC int64_t walbus_delivery_received_time_us(const struct walbus_delivery *d);
 
 /** COMMIT: how many messages the transaction has, whether they matched or not. GAP: how many may be missing;
@@ -392,7 +432,7 @@ struct walbus_reply;
  * WALBUS_BAD_ARGUMENT  NULL, `what` that is not UTF-8, args that are not one well-formed CBOR item, a timeout below -1
  * WALBUS_NO_MEMORY
  * WALBUS_BAD_SOCKET    as of walbus_subscription_open()
- * WALBUS_NO_ROUTER     nobody answers there, or closes without an answer; errno says why
+ * WALBUS_NO_ROUTER     nobody answers there, or there is no socket, or it is closed without an answer; errno says why
  * WALBUS_TIMEOUT, WALBUS_INTERRUPTED
  * WALBUS_PROTOCOL      the other end does not speak this protocol, or not this version of it
  * WALBUS_REFUSED       the router does not know the request, or does not do it
@@ -402,7 +442,10 @@ WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
 walbus_request(const char *socket, const char *what, const void *args, size_t args_size,
                int timeout_ms, struct walbus_reply **ret);
 
-/** The answer as one well-formed CBOR item; NULL when there is none. Lives as long as the reply. */
+/* NULL in place of a reply is one that says nothing: no result, and "" for texts. */
+
+/** The answer as one well-formed CBOR item; NULL when there is none. Lives as long as the reply. `ret_size` may be NULL;
+ *  without an answer it becomes 0. */
 WALBUS_PUBLIC const void *walbus_reply_result(const struct walbus_reply *reply, size_t *ret_size);
 
 /** What went wrong, one line for people, with the socket's path or the router's own words; "" when nothing did. */

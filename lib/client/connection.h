@@ -29,7 +29,7 @@ struct connection {
 #define CONNECTION_INIT ((struct connection){.fd = -1})
 
 /** The path that a caller of the library means: `given`, else the environment's WALBUS_SOCKET, else
- *  one of the usual places. As socket_place_of_client(). */
+ *  one of the usual places. As socket_place_of_client(): -ENOENT is no router yet, -EINVAL never one. */
 int connection_place(const char *given, char **ret, char why[SOCKET_PLACE_WHY_SIZE]) MUST_CHECK;
 
 /** Connects and queues HELLO. 0; -ENOMEM; another negative errno says why there is no router; -EAGAIN:

@@ -192,9 +192,10 @@ static enum walbus_result exchange(struct request *r)
     case -EBADMSG:
         return fail(r, WALBUS_PROTOCOL, "%s", why);
     case -EPIPE:
-        errno = ECONNRESET;
-        return fail(r, WALBUS_NO_ROUTER,
-                    "The router at %s closed the connection without an answer.", r->path);
+        (void)fail(r, WALBUS_NO_ROUTER, "The router at %s closed the connection without an answer.",
+                   r->path);
+        errno = ECONNRESET; /* last: making the sentence may set it */
+        return WALBUS_NO_ROUTER;
     default:
         return no_router(r, -rc);
     }
@@ -242,8 +243,11 @@ static enum walbus_result find_and_run(struct request *r, const char *socket)
     int rc = connection_place(socket, &path, why);
     if (rc == -ENOMEM)
         return WALBUS_NO_MEMORY;
-    if (rc < 0)
-        return fail(r, WALBUS_BAD_SOCKET, "%s", why);
+    if (rc < 0) {
+        result = fail(r, rc == -ENOENT ? WALBUS_NO_ROUTER : WALBUS_BAD_SOCKET, "%s", why);
+        errno = -rc;
+        return result;
+    }
     r->path = path;
     result = run(r);
     int error = errno;
@@ -283,18 +287,18 @@ enum walbus_result walbus_request(const char *socket, const char *what, const vo
 const void *walbus_reply_result(const struct walbus_reply *reply, size_t *ret_size)
 {
     if (ret_size)
-        *ret_size = reply->result.size;
-    return reply->result.data;
+        *ret_size = reply ? reply->result.size : 0;
+    return reply ? reply->result.data : NULL;
 }
 
 const char *walbus_reply_error(const struct walbus_reply *reply)
 {
-    return reply->why;
+    return reply ? reply->why : "";
 }
 
 const char *walbus_reply_error_code(const struct walbus_reply *reply)
 {
-    return reply->code;
+    return reply ? reply->code : "";
 }
 
 struct walbus_reply *walbus_reply_free(struct walbus_reply *reply)

@@ -40,7 +40,7 @@ int sequence_message(struct sequence *s, const struct frame_message *f,
                      char why[SEQUENCE_WHY_SIZE]) MUST_CHECK;
 int sequence_commit(struct sequence *s, const struct frame_commit *f,
                     char why[SEQUENCE_WHY_SIZE]) MUST_CHECK;
-/** Saying the same position once more is no fault: it may have been asked for. */
+/** Not inside a transaction. Saying the same position once more is no fault: it may have been asked for. */
 int sequence_progress(struct sequence *s, struct position to,
                       char why[SEQUENCE_WHY_SIZE]) MUST_CHECK;
 /** A gap up to or beyond the end of the open transaction closes it; otherwise its COMMIT follows.

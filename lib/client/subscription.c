@@ -48,12 +48,12 @@ static enum walbus_result note(struct walbus_subscription *s, enum walbus_result
 
 const char *walbus_subscription_error(const struct walbus_subscription *s)
 {
-    return s->error;
+    return s ? s->error : "";
 }
 
 const char *walbus_subscription_error_code(const struct walbus_subscription *s)
 {
-    return s->error_code;
+    return s ? s->error_code : "";
 }
 
 void subscription_log(struct walbus_subscription *s, const char *fmt, ...)
@@ -113,31 +113,30 @@ static bool filters_are_good(const struct walbus_filter *filters, size_t n)
     return true;
 }
 
+/** One list; NULL: no memory. */
+static struct filter *copy_list(const struct walbus_filter *filters, size_t n)
+{
+    struct filter *borrowed = malloc(n * sizeof *borrowed + 1), *copy = NULL;
+
+    for (size_t i = 0; borrowed && i < n; i++)
+        borrowed[i] = (struct filter){(enum filter_kind)filters[i].kind,
+                                      {(const uint8_t *)filters[i].text, filters[i].size}};
+    if (borrowed)
+        copy = filters_copy(borrowed, n);
+    free(borrowed);
+    return copy;
+}
+
 /** Both lists, with no filters becoming one of everything. */
 static int copy_filters(struct walbus_subscription *s, const struct walbus_subscription_options *o)
 {
     static const struct walbus_filter everything = {WALBUS_FILTER_PATTERN, ">", 1};
-    const struct walbus_filter *filters = o->n_filters > 0 ? o->filters : &everything;
-    size_t n_filters = MAX(o->n_filters, (size_t)1), n = n_filters + o->n_exclusions, texts = 0;
 
-    for (size_t i = 0; i < n; i++)
-        texts += (i < n_filters ? filters[i] : o->exclusions[i - n_filters]).size;
-    s->filters = malloc(n * sizeof *s->filters + texts);
-    if (!s->filters)
-        return -ENOMEM;
-    uint8_t *to = (uint8_t *)(s->filters + n);
-    for (size_t i = 0; i < n; i++) {
-        struct walbus_filter from = i < n_filters ? filters[i] : o->exclusions[i - n_filters];
-
-        s->filters[i] = (struct filter){(enum filter_kind)from.kind, {to, from.size}};
-        if (from.size > 0)
-            memcpy(to, from.text, from.size);
-        to += from.size;
-    }
-    s->n_filters = n_filters;
-    s->exclusions = s->filters + n_filters;
+    s->n_filters = MAX(o->n_filters, (size_t)1);
+    s->filters = copy_list(o->n_filters > 0 ? o->filters : &everything, s->n_filters);
     s->n_exclusions = o->n_exclusions;
-    return 0;
+    s->exclusions = copy_list(o->exclusions, o->n_exclusions);
+    return s->filters && s->exclusions ? 0 : -ENOMEM;
 }
 
 /** Limits on all filters together: of tokens, and that SUBSCRIBE, the longer form of it, fits into a frame. */
@@ -145,8 +144,10 @@ static enum walbus_result check_filters_together(const struct walbus_subscriptio
 {
     size_t tokens = 0;
 
-    for (size_t i = 0; i < s->n_filters + s->n_exclusions; i++)
+    for (size_t i = 0; i < s->n_filters; i++)
         tokens += filter_tokens(&s->filters[i]);
+    for (size_t i = 0; i < s->n_exclusions; i++)
+        tokens += filter_tokens(&s->exclusions[i]);
     if (tokens > FILTERS_TOKENS_MAX)
         return WALBUS_BAD_FILTER;
     struct buf frame = BUF_INIT;
@@ -156,20 +157,29 @@ static enum walbus_result check_filters_together(const struct walbus_subscriptio
     return failed ? WALBUS_NO_MEMORY : fits ? WALBUS_OK : WALBUS_BAD_FILTER;
 }
 
+/** Refuses what can never be a socket. None at the usual places is a router that does not run. */
+static enum walbus_result check_place(const struct walbus_subscription *s)
+{
+    char why[SOCKET_PLACE_WHY_SIZE], *path = NULL;
+    int rc = connection_place(s->socket, &path, why);
+
+    free(path);
+    return rc == -ENOMEM ? WALBUS_NO_MEMORY : rc == -EINVAL ? WALBUS_BAD_SOCKET : WALBUS_OK;
+}
+
 static enum walbus_result take_options(struct walbus_subscription *s,
                                        const struct walbus_subscription_options *o)
 {
-    char why[SOCKET_PLACE_WHY_SIZE];
-
     s->client = strdup(o->client ? o->client : "");
-    if (!s->client || copy_filters(s, o) < 0)
+    s->socket = o->socket ? strdup(o->socket) : NULL;
+    if (!s->client || (o->socket && !s->socket) || copy_filters(s, o) < 0)
         return WALBUS_NO_MEMORY;
     enum walbus_result result = check_filters_together(s);
     if (result != WALBUS_OK)
         return result;
-    int rc = connection_place(o->socket, &s->socket, why);
-    if (rc < 0)
-        return rc == -ENOMEM ? WALBUS_NO_MEMORY : WALBUS_BAD_SOCKET;
+    result = check_place(s);
+    if (result != WALBUS_OK)
+        return result;
     if (o->start == WALBUS_START_POSITION) {
         sequence_start(&s->sequence, position_given(o->position));
         s->from_position = true;
@@ -198,13 +208,9 @@ void subscription_reconnect(struct walbus_subscription *s)
     uint64_t now = clock_monotonic_ns();
 
     /* What did not leave goes out on the next connection, and what was to be confirmed once more. */
-    s->ack_queued |= s->ack_sending;
+    s->ack_queued |= s->ack_sending || s->confirming;
+    s->ack_confirm = s->confirming;
     s->ack_sending = false;
-    if (s->confirming) {
-        if (!s->ack_queued || position_compare(s->confirm, s->ack) > 0)
-            s->ack = s->confirm;
-        s->ack_queued = s->ack_confirm = true;
-    }
     connection_close(&s->connection);
     s->stopping = s->stopping_seen = false;
 
@@ -220,8 +226,12 @@ void subscription_reconnect(struct walbus_subscription *s)
 
 static int try_connect(struct walbus_subscription *s)
 {
-    int rc = connection_open(&s->connection, s->socket, s->client);
+    char why[SOCKET_PLACE_WHY_SIZE], *path = NULL;
+    int rc = connection_place(s->socket, &path, why);
 
+    if (rc == 0)
+        rc = connection_open(&s->connection, path, s->client);
+    free(path);
     if (rc < 0)
         subscription_reconnect(s);
     else
@@ -269,6 +279,7 @@ struct walbus_subscription *walbus_subscription_close(struct walbus_subscription
     connection_deinit(&s->connection);
     buf_deinit(&s->reason);
     free(s->filters);
+    free(s->exclusions);
     free(s->client);
     free(s->socket);
     free(s);
@@ -289,18 +300,20 @@ static bool output_waits(const struct walbus_subscription *s)
 
 int walbus_subscription_fd(const struct walbus_subscription *s)
 {
-    return s->connection.fd;
+    return s ? s->connection.fd : -1;
 }
 
 short walbus_subscription_events(const struct walbus_subscription *s)
 {
-    if (s->connection.fd < 0)
+    if (!s || s->connection.fd < 0)
         return 0;
     return (short)(output_waits(s) ? POLLIN | POLLOUT : POLLIN);
 }
 
 int walbus_subscription_timeout(const struct walbus_subscription *s)
 {
+    if (!s)
+        return -1;
     if (s->more || s->gap_waits || s->state == STATE_ENDED ||
         (s->stopping && !s->connection.unwritable && !output_waits(s)))
         return 0;
@@ -308,6 +321,12 @@ int walbus_subscription_timeout(const struct walbus_subscription *s)
 }
 
 /* ---- sending ---- */
+
+void subscription_forget_acks(struct walbus_subscription *s)
+{
+    s->acked = s->confirm = (struct position){0};
+    s->ack_queued = s->ack_confirm = s->ack_sending = s->confirming = false;
+}
 
 /** 0: all is sent that can be; 1: some is left; -ENOMEM: call again. */
 static int send_queued(struct walbus_subscription *s)
@@ -319,7 +338,7 @@ static int send_queued(struct walbus_subscription *s)
             s->ack_sending = false;
         if (!ack_can_go(s))
             return 0;
-        struct control_ack ack = {.position = s->ack, .confirm = s->ack_confirm};
+        struct control_ack ack = {.position = s->acked, .confirm = s->ack_confirm};
         struct buf frame = BUF_INIT;
         control_ack_encode(&ack, false, &frame);
         if (connection_queue(&s->connection, &frame) < 0)
@@ -335,7 +354,11 @@ enum walbus_result walbus_subscription_flush(struct walbus_subscription *s)
         return WALBUS_BAD_ARGUMENT;
     forget_error(s);
     int rc = send_queued(s);
-    return note(s, rc < 0 ? WALBUS_NO_MEMORY : rc > 0 ? WALBUS_AGAIN : WALBUS_OK);
+    if (rc < 0)
+        return note(s, WALBUS_NO_MEMORY);
+    /* What waits for the next READY is no less unsent than what the socket does not take. */
+    bool waits = s->state != STATE_ENDED && (s->ack_queued || s->ack_sending);
+    return note(s, rc > 0 || waits ? WALBUS_AGAIN : WALBUS_OK);
 }
 
 enum walbus_result walbus_subscription_ack(struct walbus_subscription *s,
@@ -361,13 +384,15 @@ enum walbus_result walbus_subscription_ack(struct walbus_subscription *s,
         s->error = s->why;
         return WALBUS_BAD_ARGUMENT;
     }
-    if (!s->ack_queued || position_compare(p, s->ack) > 0)
-        s->ack = p;
-    s->ack_queued = true;
-    if (flags & WALBUS_ACK_CONFIRM) {
-        if (!s->confirming || position_compare(p, s->confirm) > 0)
-            s->confirm = p;
-        s->confirming = s->ack_confirm = true;
+    /* What is known is not said again: a caller acknowledges every delivery, ACKED too, which would
+     * be answered by another ACKED, without end. */
+    if (position_compare(p, s->acked) > 0) {
+        s->acked = p;
+        s->ack_queued = true;
+    }
+    if ((flags & WALBUS_ACK_CONFIRM) && position_compare(p, s->confirm) > 0) {
+        s->confirm = p;
+        s->confirming = s->ack_confirm = s->ack_queued = true;
     }
     return WALBUS_OK;
 }
@@ -500,10 +525,10 @@ enum walbus_result walbus_subscription_next(struct walbus_subscription *s, int t
 
 struct walbus_position walbus_subscription_position(const struct walbus_subscription *s)
 {
-    return position_shown(s->was_ready ? s->sequence.last : (struct position){0});
+    return position_shown(s && s->was_ready ? s->sequence.last : (struct position){0});
 }
 
 const char *walbus_subscription_identity(const struct walbus_subscription *s)
 {
-    return s->was_ready ? s->identity : "";
+    return s && s->was_ready ? s->identity : "";
 }

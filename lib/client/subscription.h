@@ -40,12 +40,10 @@ enum state { STATE_WAITING, STATE_GREETING, STATE_SUBSCRIBING, STATE_READY, STAT
 struct walbus_subscription {
     enum state state;
     struct connection connection;
-    char *socket;
+    char *socket; /* as given; NULL: the usual place, looked up at every attempt */
     char *client;
-    struct filter *filters; /* both lists in one allocation, with their texts behind them */
-    size_t n_filters;
-    struct filter *exclusions;
-    size_t n_exclusions;
+    struct filter *filters, *exclusions; /* of filters_copy() */
+    size_t n_filters, n_exclusions;
     void (*log)(void *context, const char *sentence);
     void *context;
 
@@ -71,12 +69,13 @@ struct walbus_subscription {
     char lost_why[SUBSCRIPTION_WHY_SIZE];
     struct buf reason; /* of the router's own GAP */
 
-    /* Acknowledgements. One is sent when everything before it has been. */
+    /* Acknowledgements. One is sent when everything before it has been. Both positions only rise,
+     * until they are forgotten; zero: none yet. */
+    struct position acked; /* the highest that the caller gave, sent or queued */
     bool ack_queued, ack_confirm;
-    bool ack_sending; /* it is among what the connection still has to send */
-    struct position ack;
-    bool confirming; /* ACKED of `confirm` or beyond is awaited */
-    struct position confirm;
+    bool ack_sending;        /* it is among what the connection still has to send */
+    struct position confirm; /* the highest that the caller wanted confirmed */
+    bool confirming;         /* ACKED of it or beyond is awaited */
 
     struct walbus_delivery delivery;
 
@@ -92,6 +91,9 @@ void subscription_log(struct walbus_subscription *s, const char *fmt, ...) PRINT
 
 /** Ends the connection and enters WAITING with the next delay. */
 void subscription_reconnect(struct walbus_subscription *s);
+
+/** Forgets all acknowledgements: what they say means nothing to this router, or any more. */
+void subscription_forget_acks(struct walbus_subscription *s);
 
 /** Makes the frame SUBSCRIBE, for going on behind `sequence.last` or from now. */
 void subscription_put_subscribe(const struct walbus_subscription *s, bool from_position,

@@ -14,7 +14,7 @@
 static void end(struct walbus_subscription *s, enum walbus_result result)
 {
     connection_close(&s->connection);
-    s->ack_queued = s->ack_sending = s->confirming = false;
+    subscription_forget_acks(s);
     s->end = result;
     s->state = STATE_ENDED;
 }
@@ -101,7 +101,7 @@ static bool lose_to_journal(struct walbus_subscription *s, struct bytes identity
     lose(s, "the router has the journal %s now, in which positions of %s mean nothing", other,
          s->identity);
     s->from_position = false;
-    s->ack_queued = s->ack_confirm = s->ack_sending = s->confirming = false;
+    subscription_forget_acks(s);
     return true;
 }
 
@@ -157,15 +157,18 @@ static int on_welcome(struct walbus_subscription *s, struct bytes body)
 
 static int become_ready(struct walbus_subscription *s, const struct control_subscribed *subscribed)
 {
-    if (subscribed->identity.size > 0) {
-        memcpy(s->identity, subscribed->identity.data, subscribed->identity.size);
-        s->identity[subscribed->identity.size] = '\0';
-    }
-    /* An acknowledgement from before that this router could not have heard of any more. */
-    if (s->ack_queued && position_compare(s->ack, subscribed->position) > 0)
-        s->ack_queued = s->ack_confirm = s->confirming = false;
+    bool same = bytes_equal(bytes_of_text(s->identity), subscribed->identity);
+
+    memcpy(s->identity, subscribed->identity.data, subscribed->identity.size);
+    s->identity[subscribed->identity.size] = '\0';
+    /* Acknowledged in another journal, or where this one has lost it: it counts from here anew. */
+    if (!same || position_compare(s->acked, subscribed->position) > 0)
+        subscription_forget_acks(s);
     if (s->lost) {
         s->gap.to = subscribed->position;
+        /* The journal has lost its end, or goes on right here: what is missing has no place. */
+        if (same && position_compare(s->gap.from, s->gap.to) > 0)
+            s->gap.from = s->gap.to;
         s->gap_waits = true;
         s->lost = false;
     }
@@ -194,9 +197,10 @@ static int on_subscribed(struct walbus_subscription *s, struct bytes body)
         breach_of_body(s, FRAME_SUBSCRIBED, why);
         return 0;
     }
-    if (subscribed.identity.size >= sizeof s->identity ||
+    if (subscribed.identity.size == 0 || subscribed.identity.size >= sizeof s->identity ||
         memchr(subscribed.identity.data, '\0', subscribed.identity.size)) {
-        breach_of_body(s, FRAME_SUBSCRIBED, "The journal identity is too long, or has a NUL.");
+        breach_of_body(s, FRAME_SUBSCRIBED,
+                       "The journal identity is empty, too long, or has a NUL.");
         return 0;
     }
     if (identity_is_other(s, subscribed.identity)) {
@@ -295,8 +299,15 @@ static int on_acked(struct walbus_subscription *s, struct bytes body)
         breach_of_body(s, FRAME_ACKED, why);
         return 0;
     }
-    if (s->confirming && position_compare(acked.position, s->confirm) >= 0)
+    if (position_compare(acked.position, s->confirm) >= 0)
         s->confirming = false;
+    /* The router's may be higher: where it began counts as acknowledged. */
+    if (position_compare(acked.position, s->sequence.last) <= 0) {
+        if (position_compare(acked.position, s->acked) > 0)
+            s->acked = acked.position;
+        if (position_compare(acked.position, s->confirm) > 0)
+            s->confirm = acked.position;
+    }
     delivery_acked(&s->delivery, acked.position);
     return 1;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "codec/subject.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 bool subject_next_token(struct bytes *rest, bool *more, struct bytes *token)
@@ -40,6 +41,26 @@ static bool pattern_matches(struct bytes pattern, struct bytes prefix)
             return false;
     }
     return !prefix_more;
+}
+
+struct filter *filters_copy(const struct filter *filters, size_t n)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < n; i++)
+        bytes += filters[i].text.size;
+    struct filter *copy =
+        malloc(n * sizeof *copy + bytes + 1); /* never of 0 bytes, which may give NULL */
+    if (!copy)
+        return NULL;
+    uint8_t *text = (uint8_t *)(copy + n);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = (struct filter){filters[i].kind, {text, filters[i].text.size}};
+        if (filters[i].text.size)
+            memcpy(text, filters[i].text.data, filters[i].text.size);
+        text += filters[i].text.size;
+    }
+    return copy;
 }
 
 size_t filter_tokens(const struct filter *filter)

@@ -45,6 +45,9 @@ struct filter {
 /** Whether this one filter matches this prefix. The reference that the router's trie is tested against. */
 bool filter_matches(const struct filter *filter, struct bytes prefix);
 
+/** A copy that free() frees: the structs, then their texts, in one allocation. Never NULL for n = 0; NULL: no memory. */
+struct filter *filters_copy(const struct filter *filters, size_t n) MUST_CHECK;
+
 /** How many tokens a filter has when it is a pattern, else 0. */
 size_t filter_tokens(const struct filter *filter);
 

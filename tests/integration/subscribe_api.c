@@ -4,13 +4,21 @@
  *
  *   subscribe_api two SOCKET N            two subscriptions in one thread; the second is closed after its first
  *                                         message, the first gets N. The process must never have a second thread
+ *   subscribe_api print SOCKET            prints all that a delivery says, numbers in decimal, up to a message `end`:
+ *                                           begin POSITION LSN XID TIME FLAGS
+ *                                           message POSITION INDEX LSN XID TIME RECEIVED FLAGS PREFIX SIZE
+ *                                           commit POSITION LSN END XID TIME MESSAGES FLAGS
+ *   subscribe_api broken SOCKET           stops itself (SIGSTOP) at the first message of a transaction; continued, it
+ *                                         follows until a message of the prefix `end`, over a reconnect and a gap
  *   subscribe_api threads SOCKET N M      M threads, each with a subscription of its own that gets N messages, and
  *                                         asking the router meanwhile
  *
  * "ready" when every subscription is; at the end "all checks are ok", or what is not.
  */
 #include <dirent.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -35,6 +43,10 @@ struct seen {
     uint64_t sum; /* over positions and contents, by which two can be compared */
     struct walbus_position last;
     bool inside;
+    bool may_miss; /* a GAP is no fault */
+    bool broken;   /* READY has ended a transaction */
+    bool resumed;  /* and what was left of it has come */
+    bool missed;   /* or lies in the GAP behind READY */
 };
 
 static struct walbus_subscription *open_subscription(const char *socket)
@@ -86,10 +98,15 @@ static void take(struct seen *s, const struct walbus_delivery *d)
     size_t size;
 
     switch (walbus_delivery_kind(d)) {
+    case WALBUS_DELIVERY_READY:
+        s->broken = s->inside;
+        s->inside = false;
+        return;
     case WALBUS_DELIVERY_BEGIN:
         if (s->inside)
             die("BEGIN", "inside a transaction");
         s->inside = true;
+        s->resumed |= (walbus_delivery_flags(d) & WALBUS_DELIVERY_RESUMED) != 0;
         return;
     case WALBUS_DELIVERY_COMMIT:
         if (!s->inside)
@@ -99,7 +116,9 @@ static void take(struct seen *s, const struct walbus_delivery *d)
     case WALBUS_DELIVERY_MESSAGE:
         break;
     case WALBUS_DELIVERY_GAP:
-        die("GAP", walbus_delivery_reason(d));
+        if (!s->may_miss)
+            die("GAP", walbus_delivery_reason(d));
+        s->missed = true;
         return;
     default:
         return;
@@ -189,6 +208,90 @@ static void test_two(const char *socket, uint64_t n)
     first = walbus_subscription_close(first);
 }
 
+static bool is_end(const struct walbus_delivery *d)
+{
+    size_t size;
+    const char *prefix = walbus_delivery_prefix(d, &size);
+
+    return size == 3 && memcmp(prefix, "end", 3) == 0;
+}
+
+static void print_delivery(const struct walbus_delivery *d)
+{
+    struct walbus_position at = walbus_delivery_position(d);
+    char position[WALBUS_POSITION_TEXT_SIZE];
+    size_t prefix_size, size;
+    const char *prefix = walbus_delivery_prefix(d, &prefix_size);
+
+    (void)walbus_delivery_content(d, &size);
+    (void)walbus_position_format(at, position);
+    switch (walbus_delivery_kind(d)) {
+    case WALBUS_DELIVERY_BEGIN:
+        (void)printf("begin %s %" PRIu64 " %" PRIu32 " %" PRId64 " %u\n", position,
+                     walbus_delivery_lsn(d), walbus_delivery_xid(d),
+                     walbus_delivery_commit_time_us(d), walbus_delivery_flags(d));
+        break;
+    case WALBUS_DELIVERY_MESSAGE:
+        (void)printf("message %s %" PRIu32 " %" PRIu64 " %" PRIu32 " %" PRId64 " %" PRId64
+                     " %u %.*s %zu\n",
+                     position, at.index, walbus_delivery_lsn(d), walbus_delivery_xid(d),
+                     walbus_delivery_commit_time_us(d), walbus_delivery_received_time_us(d),
+                     walbus_delivery_flags(d), (int)prefix_size, prefix, size);
+        break;
+    case WALBUS_DELIVERY_COMMIT:
+        (void)printf("commit %s %" PRIu64 " %" PRIu64 " %" PRIu32 " %" PRId64 " %" PRIu64 " %u\n",
+                     position, walbus_delivery_lsn(d), walbus_delivery_end_lsn(d),
+                     walbus_delivery_xid(d), walbus_delivery_commit_time_us(d),
+                     walbus_delivery_messages(d), walbus_delivery_flags(d));
+        break;
+    default: /* PROGRESS comes to each subscriber as it may */
+        break;
+    }
+}
+
+static void test_print(const char *socket)
+{
+    struct walbus_subscription *sub = open_subscription(socket);
+    struct seen s = {.socket = socket};
+    const struct walbus_delivery *d;
+    bool ended = false;
+
+    wait_ready(sub);
+    ready();
+    while (!ended || s.inside) {
+        take(&s, d = next(sub));
+        print_delivery(d);
+        ended |= is_end(d);
+    }
+    sub = walbus_subscription_close(sub);
+}
+
+static void test_broken(const char *socket)
+{
+    struct walbus_subscription *sub = open_subscription(socket);
+    struct seen s = {.socket = socket, .wanted = 1, .may_miss = true};
+    const struct walbus_delivery *d;
+    bool broken = false;
+
+    wait_ready(sub);
+    ready();
+    do
+        take(&s, d = next(sub));
+    while (!s.inside || s.messages < 1);
+    (void)raise(SIGSTOP);
+    do {
+        take(&s, d = next(sub));
+        broken |= s.broken;
+    } while (!is_end(d));
+    sub = walbus_subscription_close(sub);
+    if (!broken)
+        die("READY", "did not come inside a transaction");
+    if (s.resumed == s.missed)
+        die("the rest of the transaction",
+            s.resumed ? "came and is missing" : "is lost in silence");
+    (void)puts(s.resumed ? "resumed" : "missed");
+}
+
 static pthread_barrier_t barrier;
 
 static void *thread(void *context)
@@ -232,11 +335,16 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && strcmp(argv[1], "two") == 0) {
         test_two(argv[2], strtoull(argv[3], NULL, 10));
+    } else if (argc == 3 && strcmp(argv[1], "print") == 0) {
+        test_print(argv[2]);
+    } else if (argc == 3 && strcmp(argv[1], "broken") == 0) {
+        test_broken(argv[2]);
     } else if (argc == 5 && strcmp(argv[1], "threads") == 0) {
         test_threads(argv[2], strtoull(argv[3], NULL, 10), (unsigned)atoi(argv[4]));
     } else {
-        (void)fputs("usage: subscribe_api two SOCKET N | subscribe_api threads SOCKET N M\n",
-                    stderr);
+        (void)fputs(
+            "usage: subscribe_api print|broken SOCKET | two SOCKET N | threads SOCKET N M\n",
+            stderr);
         return 2;
     }
     (void)puts("all checks are ok");

@@ -372,6 +372,14 @@ def test_publish_without_a_prefix():
     assert done.status == 2 and "PREFIX is missing" in done.error, done
 
 
+def test_too_much_of_filters():
+    """Each pattern is allowed; together they have more tokens, or more bytes, than a subscription may."""
+    for patterns in (["." * 4096, "." * 4096], ["x" * 4096] * 256):
+        done = walbus("tail", "--socket", "/nonexistent/walbus.sock", *patterns)
+        assert (done.status, done.out) == (2, b""), done
+        assert "more than 8192 tokens or 1 MiB" in done.error
+
+
 def test_unreachable():
     began = time.monotonic()
     for arguments in (["tail"], ["status"], ["tail", "--count", "1"]):
@@ -436,6 +444,19 @@ def fake_message(lsn, content):
     return HEADER.pack(len(body), MESSAGE, 0, 0) + body
 
 
+def accept_tail(listener, position):
+    """The router's end of a subscription that stands, at this position, and the SUBSCRIBE."""
+    accepted, _ = listener.accept()
+    own = Accepted(accepted)
+    hello = own.expect(HELLO, Deadline(10, "HELLO"))
+    assert hello["min"] <= 1 <= hello["max"]
+    own.send(WELCOME, {"version": 1, "layout": 1, "server": "a test", "identity": "1/1", "timeline": 1,
+                       "position": position, "max_frame": 1 << 20, "max_filters": 64})
+    subscribe = own.expect(SUBSCRIBE, Deadline(10, "SUBSCRIBE"))
+    own.send(SUBSCRIBED, {"position": position, "stored": False, "identity": "1/1", "timeline": 1})
+    return own, subscribe
+
+
 def test_tail_acknowledges_what_it_has_written(tmp_path):
     """A router of the test's own looks at the ACK frames, while nobody reads what tail writes into a pipe."""
     sockets = places.new_folder("walbus-fr-")
@@ -450,15 +471,8 @@ def test_tail_acknowledges_what_it_has_written(tmp_path):
         listener.settimeout(20)
         with Running("tail", "--socket", path, "--output", "raw", "--count", str(count), stdout=writing) as tail:
             os.close(writing)
-            accepted, _ = listener.accept()
-            own = Accepted(accepted)
-            hello = own.expect(HELLO, Deadline(10, "HELLO"))
-            assert hello["min"] <= 1 <= hello["max"]
-            zero = POSITION_BYTES.pack(1, 1, 0)
-            own.send(WELCOME, {"version": 1, "layout": 1, "server": "a test", "identity": "1/1", "timeline": 1,
-                               "position": zero, "max_frame": 1 << 20, "max_filters": 64})
-            assert own.expect(SUBSCRIBE, Deadline(10, "SUBSCRIBE"))["filters"] == [[0, b">"]]
-            own.send(SUBSCRIBED, {"position": zero, "stored": False, "identity": "1/1", "timeline": 1})
+            own, subscribe = accept_tail(listener, POSITION_BYTES.pack(1, 1, 0))
+            assert subscribe["filters"] == [[0, b">"]]
             tail.wait_ready()
 
             # The n-th message ends at byte n * 1000 of the output, and has the position n * 16.
@@ -504,6 +518,32 @@ def test_tail_acknowledges_what_it_has_written(tmp_path):
     finally:
         os.close(reading)
         listener.close()
+        shutil.rmtree(sockets)
+
+
+def test_tail_leaves_with_its_last_acknowledgement():
+    """The router reads nothing more and goes away just then: the ACK leaves on the next connection."""
+    sockets = places.new_folder("walbus-fr-")
+    path = os.path.join(sockets, "s")
+    last = POSITION_BYTES.pack(1, 16, 0)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(path)
+            listener.listen(1)
+            listener.settimeout(20)
+            with Running("tail", "--socket", path, "--output", "raw", "--count", "1") as tail:
+                own, _ = accept_tail(listener, POSITION_BYTES.pack(1, 1, 0))
+                tail.wait_ready()
+                own.socket.shutdown(socket.SHUT_RD)
+                own.send_bytes(fake_message(16, b"x"))
+                own.close()
+                own, subscribe = accept_tail(listener, last)
+                assert (subscribe["start"], subscribe["position"]) == ("position", last)
+                assert own.expect(ACK, Deadline(10, "ACK"))["position"] == last
+                done = tail.wait_exit()
+                own.close()
+                assert (done.status, done.out, done.err) == (0, b"x", b"ready\n"), done
+    finally:
         shutil.rmtree(sockets)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 """libwalbus' subscribing, from programs that link the library: they see what `walbus tail` sees."""
 
+import datetime
 import json
 import os
 import re
@@ -11,7 +12,10 @@ import pytest
 from harness import places
 from harness.command import Running, walbus
 from harness.router import Router
-from harness.waiting import wait_for
+from harness.server import parse_lsn
+from harness.subscriber import FLAG_TRANSACTIONAL as TRANSACTIONAL
+from harness.subscriber import INDEX_END, Begin, Commit, Message, Position
+from harness.waiting import Deadline, wait_for
 
 EXAMPLES = ["subscribe", "subscribe_poll"]
 API = os.path.join("tests", "integration", "subscribe_api")
@@ -84,6 +88,18 @@ def test_examples_are_short(name):
         assert len(file.readlines()) < 100
 
 
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("socket,words", [
+    ("/nonexistent/s", "no router answers at the socket: No such file or directory\n"),
+    ("/" * 108, "the path of the router's socket is empty or too long\n"),
+], ids=["no router", "no path"])
+def test_examples_say_why_they_cannot_begin(name, socket, words):
+    """errno says something for a missing router alone."""
+    with Running(">", program=[built(os.path.join("examples", name))], env={"WALBUS_SOCKET": socket}) as running:
+        done = running.wait_exit()
+        assert (done.status, done.out, done.error) == (1, b"", words)
+
+
 @pytest.mark.parametrize("pattern", [">", "a.*"])
 def test_examples_see_what_tail_sees(bus, router, conn, pattern):
     with tail(router, pattern) as reference, example(EXAMPLES[0], router, pattern) as blocking, \
@@ -128,9 +144,14 @@ def test_restarts_bring_no_double(bus, conn):
     assert blocking.process.returncode == polling.process.returncode == 0
 
 
+def position_of(text):
+    timeline, lsn, index = text.split(":")
+    return Position(int(timeline), parse_lsn(lsn), int(index))
+
+
 @pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_what_is_missing_is_a_gap(bus, conn, kill):
-    """What was published meanwhile has come, or lies in a gap that was told; and nothing comes twice."""
+    """The clients stand still until the new router has read on, for somebody else; so it must be missing."""
     with Router(bus.dsn()) as router:
         router.start()
         with tail(router) as reference, example(EXAMPLES[0], router) as blocking, \
@@ -141,22 +162,85 @@ def test_what_is_missing_is_a_gap(bus, conn, kill):
             conn.emit("a", b"1")
             for one in running:
                 one.wait_lines(1)
+                one.process.send_signal(signal.SIGSTOP)
             if kill:
                 router.kill()
             else:
                 router.stop()
-            conn.emit("a", b"2")
+            lost = conn.emit("a", b"2")
             router.start()
-            wait_subscribed(router, 3)
+            router.subscriber().drain(conn)
+            for one in running:
+                one.process.send_signal(signal.SIGCONT)
+            wait_subscribed(router, 4)
             conn.emit("end", b"")
             wait_for_end(running)
             done = [one.stop().out.decode() for one in running]
     for lines in (lines_of(done[0]), done[1].splitlines(), done[2].splitlines()):
         words = [line.split() for line in lines]
-        came = [w[0] if w[0] == "gap" else w[2] if len(w) > 2 else "end" for w in words]
-        assert came in (["1", "2", "end"], ["1", "gap", "end"]), lines
-        if "gap" in came:
-            assert " ".join(words[1][3:]), "a gap has a reason"
+        assert [w[0] if w[0] == "gap" else w[1] for w in words] == ["a", "gap", "end"], lines
+        assert words[0][2] == "1"
+        before, start, end, behind = map(position_of, (words[0][0], words[1][1], words[1][2], words[2][0]))
+        assert before < start <= end < behind
+        assert start.lsn <= lost <= end.lsn, "what was published meanwhile lies in the gap"
+        assert "no journal" in lines[1], "a gap has a reason"
+
+
+def follow_to_end(sub):
+    """What subscribe_api prints, made by the harness's own decoder."""
+    lines = []
+    ended = False
+    while not ended or sub.checks.begin is not None:
+        frame = sub.next(Deadline(30, "the end"))
+        if isinstance(frame, Begin):
+            position = Position(frame.timeline, frame.commit_lsn, 0)
+            lines.append(f"begin {position} {frame.commit_lsn} {frame.xid} {frame.commit_time} {TRANSACTIONAL}")
+        elif isinstance(frame, Message):
+            ended |= frame.prefix == b"end"
+            lines.append(f"message {frame.position} {frame.position.index} {frame.lsn} {frame.xid} {frame.commit_time} "
+                         f"{frame.received_time} {TRANSACTIONAL if frame.transactional else 0} "
+                         f"{frame.prefix.decode()} {len(frame.content)}")
+        elif isinstance(frame, Commit):
+            begin = frame.begin
+            position = Position(begin.timeline, begin.commit_lsn, INDEX_END)
+            lines.append(f"commit {position} {begin.commit_lsn} {frame.end_lsn} {begin.xid} {begin.commit_time} "
+                         f"{frame.messages} {TRANSACTIONAL}")
+    return lines
+
+
+def json_of(line):
+    """What tail prints of a message beside its prefix and content, from a line of subscribe_api."""
+    _, position, index, lsn, xid, commit_time, _, flags, _, _ = line.split(" ")
+    lsn, transactional = int(lsn), int(flags) & TRANSACTIONAL != 0
+    found = {"position": position, "lsn": f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}", "index": int(index),
+             "transactional": transactional, "redelivered": False}
+    if transactional:
+        when = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=int(commit_time))
+        found.update(xid=int(xid), commit_time=when.isoformat(timespec="microseconds") + "Z")
+    return found
+
+
+def test_all_that_a_delivery_says(bus, router, conn):
+    """Positions, LSNs, transactions, times, flags, counts: the library, tail, and a decoder that shares no code."""
+    with tail(router) as reference, api("print", router.socket) as program:
+        program.wait_ready()
+        reference.wait_ready()
+        sub = router.subscriber()
+        emit_some(bus, conn, 30)
+        wanted = follow_to_end(sub)
+        done = program.wait_exit(60)
+        wait_for_end([reference])
+        shown = reference.stop().json_lines()
+    assert done.status == 0, done
+    lines = done.text.splitlines()
+    assert (lines[0], lines[-1]) == ("ready", "all checks are ok")
+    assert lines[1:-1] == wanted
+    kinds = [line.split(" ")[0] for line in wanted]
+    assert kinds.count("message") > 530 and kinds.count("begin") == kinds.count("commit") > 20
+    messages = [line for line in wanted if line.startswith("message ")]
+    assert [{key: one[key] for key in one if key not in ("prefix", "event", "payload")} for one in shown] \
+        == list(map(json_of, messages))
+    assert {json_of(line)["transactional"] for line in messages} == {True, False}
 
 
 def test_one_process_with_two(bus, router, conn):
@@ -169,6 +253,31 @@ def test_one_process_with_two(bus, router, conn):
         conn.run("SELECT count(pg_logical_emit_message(true, 'b', i::text)) FROM generate_series(1, %s) i", n - 1)
         done = program.wait_exit(60)
         assert done.status == 0 and done.text == "ready\nall checks are ok\n", done
+
+
+def process_state(running):
+    """The letter of proc(5): T is stopped."""
+    with open(f"/proc/{running.process.pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+def test_a_transaction_that_the_connection_breaks_in(bus, conn):
+    """READY ends it. The program stops inside a transaction of which the socket holds only a part."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        with api("broken", router.socket) as program:
+            program.wait_ready()
+            conn.run("SELECT count(pg_logical_emit_message(true, 'b', repeat('x', 1000))) "
+                     "FROM generate_series(1, 8000)")
+            wait_for(lambda: process_state(program) == "T", 20, "the program has stopped itself")
+            router.kill()
+            program.process.send_signal(signal.SIGCONT)
+            router.start()
+            wait_subscribed(router, 1)
+            conn.emit("end", b"")
+            done = program.wait_exit(60)
+            assert done.status == 0, done
+            assert re.fullmatch("ready\n(resumed|missed)\nall checks are ok\n", done.text), done
 
 
 def follow_in_threads(router, conn, build=None):

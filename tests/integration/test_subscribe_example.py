@@ -260,3 +260,11 @@ def test_without_a_router(tmp_path):
     done = running.wait_exit()
     running.close()
     assert done.status == 1 and "No such file" in done.error and done.out == b""
+
+
+def test_usual_place(router, tmp_path):
+    """Without --socket and WALBUS_SOCKET the one below $XDG_RUNTIME_DIR is taken."""
+    (tmp_path / "walbus.sock").symlink_to(router.socket)
+    with Running(program=[sys.executable, PROGRAM], env={"XDG_RUNTIME_DIR": str(tmp_path)}) as running:
+        running.wait_ready()
+        assert running.stop().status == 0

@@ -267,6 +267,92 @@ START_TEST(a_position_that_is_refused_becomes_now_and_a_gap)
 }
 END_TEST
 
+/** Refused, and "now" is not behind the last delivery: a GAP at that place, and on from there. */
+static void restart_at(struct position now)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    come_back(&f);
+    acknowledge(&f, last, 0);
+    fake_put_error(&b, CONTROL_ERROR_INVALID, false);
+    fake_send(&f, &b);
+    (void)fake_read(&f, FRAME_SUBSCRIBE);
+    fake_put_subscribed(&b, now, "7/1");
+    fake_send(&f, &b);
+    fake_assert_position(walbus_delivery_position(fake_delivery(&f, WALBUS_DELIVERY_READY)), now);
+    const struct walbus_delivery *d = fake_delivery(&f, WALBUS_DELIVERY_GAP);
+    fake_assert_position(walbus_delivery_from(d), now);
+    fake_assert_position(walbus_delivery_position(d), now);
+    fake_assert_position(walbus_subscription_position(f.sub), now);
+    fake_no_delivery(&f);
+    if (position_compare(now, last) == 0) /* that is still there, and so is what was acknowledged */
+        expect_ack(&f, last, false);
+    struct position p = receive_one(&f, now.lsn + 1);
+    acknowledge(&f, p, 0);
+    expect_ack(&f, p, false); /* not taken for what was acknowledged before */
+    fake_hang_up(&f);
+    fake_greet(&f, CONTROL_START_POSITION, p, p);
+    fake_no_delivery(&f);
+    fake_close(&f);
+}
+
+START_TEST(a_journal_that_lost_its_end_is_a_gap_in_one_place)
+{
+    restart_at((struct position){1, 150, 0});
+    restart_at(last);
+}
+END_TEST
+
+START_TEST(a_new_journal_forgets_what_was_acknowledged)
+{
+    struct position low = {1, 50, 0};
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    come_back(&f); /* refused in the old one, and the new one comes only with the next connection */
+    acknowledge(&f, last, WALBUS_ACK_CONFIRM);
+    fake_put_error(&b, CONTROL_ERROR_UNSUPPORTED, true);
+    fake_send(&f, &b);
+    fake_no_delivery(&f);
+    fake_hang_up(&f);
+    fake_subscribe(&f, "8/1", CONTROL_START_NOW, none);
+    fake_put_subscribed(&b, later, "8/1");
+    fake_send(&f, &b);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_READY);
+    expect_gap(&f, last, later, "cannot go on");
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_OK);
+    acknowledge(&f, later, 0);
+    expect_ack(&f, later, false);
+    fake_close(&f);
+
+    come_back(&f); /* of another journal the beginning stays as it was, however the numbers stand */
+    fake_put_subscribed(&b, low, "8/1");
+    fake_send(&f, &b);
+    fake_no_delivery(&f);
+    fake_hang_up(&f);
+    fake_subscribe(&f, "8/1", CONTROL_START_NOW, none);
+    fake_put_subscribed(&b, low, "8/1");
+    fake_send(&f, &b);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_READY);
+    expect_gap(&f, last, low, "8/1");
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(a_journal_without_a_name)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    come_back(&f);
+    fake_put_subscribed(&b, last, ""); /* the protocol says: never empty */
+    fake_send(&f, &b);
+    fake_end(&f, WALBUS_PROTOCOL, "");
+    fake_close(&f);
+}
+END_TEST
+
 START_TEST(one_loss_is_one_gap)
 {
     struct buf b = BUF_INIT;
@@ -502,9 +588,62 @@ START_TEST(an_unsent_acknowledgement_goes_out_on_the_next_connection)
     fake_hang_up(&f);
     fake_no_delivery(&f);
     acknowledge(&f, last, 0);
-    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_OK);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_AGAIN); /* no connection */
     fake_greet(&f, CONTROL_START_POSITION, last, last);
     expect_ack(&f, last, false);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_OK);
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(flushing_goes_on_until_the_acknowledgement_has_gone)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    greet(&f);
+    (void)receive_one(&f, last.lsn);
+    fake_hang_up(&f);
+    fake_accept(&f);
+    (void)fake_read(&f, FRAME_HELLO);
+    acknowledge(&f, last, 0);
+    ck_assert_int_ge(walbus_subscription_fd(f.sub), 0);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_AGAIN); /* before WELCOME */
+    ck_assert_int_eq(walbus_subscription_events(f.sub), POLLIN);
+    fake_put_welcome(&b, "7/1");
+    fake_send(&f, &b);
+    (void)fake_read(&f, FRAME_SUBSCRIBE);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_AGAIN); /* before SUBSCRIBED */
+    fake_put_subscribed(&b, last, "7/1");
+    fake_send(&f, &b);
+    while (walbus_subscription_flush(f.sub) == WALBUS_AGAIN) { /* as the header says it */
+        const struct walbus_delivery *d;
+        struct pollfd fd = {walbus_subscription_fd(f.sub), walbus_subscription_events(f.sub), 0};
+
+        ck_assert_int_eq(poll(&fd, 1, walbus_subscription_timeout(f.sub)), 1);
+        ck_assert_int_eq(walbus_subscription_process(f.sub, &d), WALBUS_OK);
+    }
+    f.sub = walbus_subscription_close(f.sub);
+    expect_ack(&f, last, false);
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(flushing_is_done_when_the_subscription_is_at_its_end)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    greet(&f);
+    (void)receive_one(&f, last.lsn);
+    fake_hang_up(&f);
+    fake_no_delivery(&f);
+    acknowledge(&f, last, 0);
+    fake_accept(&f);
+    (void)fake_read(&f, FRAME_HELLO);
+    fake_put_error(&b, CONTROL_ERROR_INVALID, true);
+    fake_send(&f, &b);
+    fake_end(&f, WALBUS_REFUSED, CONTROL_ERROR_INVALID);
     fake_close(&f);
 }
 END_TEST
@@ -533,13 +672,40 @@ START_TEST(what_was_not_confirmed_is_asked_for_again)
 }
 END_TEST
 
+START_TEST(the_highest_acknowledgement_goes_out_again)
+{
+    struct position end = {1, 300, 0};
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    greet(&f);
+    (void)receive_one(&f, last.lsn);
+    acknowledge(&f, last, WALBUS_ACK_CONFIRM);
+    expect_ack(&f, last, true);
+    (void)receive_one(&f, end.lsn);
+    acknowledge(&f, end, 0);
+    expect_ack(&f, end, false);
+    fake_hang_up(&f);
+    fake_subscribe(&f, "7/1", CONTROL_START_POSITION, end);
+    fake_put_subscribed(&b, end, "7/1");
+    fake_send(&f, &b);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_READY);
+    expect_ack(&f, end, true); /* and not the one that is to be confirmed, which lies before */
+    fake_close(&f);
+}
+END_TEST
+
 UNIT_MAIN("reconnect", goes_on_behind_the_last_position, goes_on_inside_a_transaction,
           a_begin_alone_is_gone_on_behind, having_seen_nothing_goes_on_from_where_it_was_subscribed,
           half_a_frame_before_the_end_is_forgotten, a_router_that_is_not_there_yet_is_waited_for,
           delays_end_at_two_seconds, a_position_that_is_refused_becomes_now_and_a_gap,
-          one_loss_is_one_gap, a_later_start_than_asked_for_is_a_gap, a_gap_of_the_router,
-          another_journal_is_a_gap, a_router_that_stops_gets_the_last_acknowledgement,
-          errors_that_pass, errors_that_end_it, before_ready_every_error_is_a_refusal,
-          an_error_that_is_not_fatal_is_told,
+          a_journal_that_lost_its_end_is_a_gap_in_one_place,
+          a_new_journal_forgets_what_was_acknowledged, a_journal_without_a_name,
+          the_highest_acknowledgement_goes_out_again, one_loss_is_one_gap,
+          a_later_start_than_asked_for_is_a_gap, a_gap_of_the_router, another_journal_is_a_gap,
+          a_router_that_stops_gets_the_last_acknowledgement, errors_that_pass, errors_that_end_it,
+          before_ready_every_error_is_a_refusal, an_error_that_is_not_fatal_is_told,
           an_unsent_acknowledgement_goes_out_on_the_next_connection,
+          flushing_goes_on_until_the_acknowledgement_has_gone,
+          flushing_is_done_when_the_subscription_is_at_its_end,
           what_was_not_confirmed_is_asked_for_again)

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -126,6 +127,11 @@ START_TEST(an_answer)
         fake_close(&f);
     }
     ck_assert_ptr_null(walbus_reply_free(NULL));
+    ck_assert_ptr_null(walbus_reply_result(NULL, &size));
+    ck_assert_uint_eq(size, 0);
+    ck_assert_ptr_null(walbus_reply_result(NULL, NULL));
+    ck_assert_str_eq(walbus_reply_error(NULL), "");
+    ck_assert_str_eq(walbus_reply_error_code(NULL), "");
 }
 END_TEST
 
@@ -241,6 +247,12 @@ START_TEST(no_router)
     ck_assert_ptr_nonnull(strstr(walbus_reply_error(reply), "108 bytes"));
     walbus_reply_free(reply);
     environment_clean();
+    if (access("/run/walbus/walbus.sock", F_OK) != 0) {
+        ck_assert_int_eq(walbus_request(NULL, "status", NULL, 0, -1, &reply), WALBUS_NO_ROUTER);
+        ck_assert_int_eq(errno, ENOENT);
+        ck_assert_ptr_nonnull(strstr(walbus_reply_error(reply), "/run/walbus/walbus.sock"));
+        walbus_reply_free(reply);
+    }
     environment_set("WALBUS_SOCKET", "/nonexistent/w");
     ck_assert_int_eq(walbus_request(NULL, "status", NULL, 0, -1, &reply), WALBUS_NO_ROUTER);
     ck_assert_ptr_nonnull(strstr(walbus_reply_error(reply), "/nonexistent/w"));

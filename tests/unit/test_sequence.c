@@ -73,10 +73,9 @@ START_TEST(a_session_as_it_should_be)
         {.frame = 'C', 1, 100, 0, 0},
         {.frame = 'n', 1, 200, 0, 0},
         {.frame = 'B', 1, 200, 0, 0}, /* the commit LSN may equal the message's before it */
-        {.frame = 'P', 1, 200, 7, 0},
-        {.frame = 'P', 1, 200, 7, 0},
         {.frame = 'M', 1, 200, 8, 0},
         {.frame = 'C', 1, 200, 0, 0},
+        {.frame = 'P', 1, 300, 0, 0},
         {.frame = 'P', 1, 300, 0, 0},
         {.frame = 'G', 1, 300, 1, 0, {2, 5, 0}},
         {.frame = 'n', 2, 6, 0, 0}, /* a timeline beats every LSN of the one before */
@@ -124,6 +123,8 @@ START_TEST(frames_outside_their_transaction)
         {.frame = 'M', 2, 200, 1, BAD},
         {.frame = 'M', 1, 200, 0, BAD},
         {.frame = 'M', 1, 200, END, BAD},
+        {.frame = 'P', 1, 200, 0, BAD}, /* no progress inside, not even to where it stands */
+        {.frame = 'P', 1, 200, 7, BAD},
         {.frame = 'P', 1, 200, END, BAD},
         {.frame = 'P', 1, 300, 0, BAD},
         {.frame = 'C', 1, 201, 0, BAD},

@@ -413,6 +413,30 @@ START_TEST(publish_length_limit)
 }
 END_TEST
 
+START_TEST(copies_are_their_own)
+{
+    char texts[] = "a.*a\0x";
+    struct filter filters[] = {{FILTER_PATTERN, {(uint8_t *)texts, 3}},
+                               {FILTER_EXACT, {NULL, 0}},
+                               {FILTER_STARTS_WITH, {(uint8_t *)texts + 3, 3}}};
+    struct filter *copy = filters_copy(filters, ARRAY_SIZE(filters));
+
+    ck_assert_ptr_nonnull(copy);
+    memset(texts, '-', sizeof texts);
+    memset(filters, 0, sizeof filters);
+    ck_assert_int_eq(copy[0].kind, FILTER_PATTERN);
+    ck_assert(bytes_equal(copy[0].text, unit_bytes("a.*")));
+    ck_assert_int_eq(copy[1].kind, FILTER_EXACT);
+    ck_assert_uint_eq(copy[1].text.size, 0);
+    ck_assert_int_eq(copy[2].kind, FILTER_STARTS_WITH);
+    ck_assert(bytes_equal(copy[2].text, (struct bytes){(const uint8_t *)"a\0x", 3}));
+    free(copy);
+    copy = filters_copy(NULL, 0);
+    ck_assert_ptr_nonnull(copy);
+    free(copy);
+}
+END_TEST
+
 START_TEST(faults_have_their_own_sentences)
 {
     for (int i = SUBJECT_OK; i <= SUBJECT_HEARTBEAT + 1; i++)
@@ -424,4 +448,4 @@ END_TEST
 
 UNIT_MAIN("subject", tokens, patterns, exact, starts_with, every_byte_value, every_short_pattern,
           long_prefix, publish_prefixes, publish_every_byte_value, publish_length_limit,
-          faults_have_their_own_sentences)
+          copies_are_their_own, faults_have_their_own_sentences)

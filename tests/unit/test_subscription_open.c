@@ -165,15 +165,26 @@ START_TEST(where_the_router_is)
     struct fake_router f;
 
     environment_clean();
-    if (access("/run/walbus/walbus.sock", F_OK) != 0)
-        ck_assert_int_eq(result_of(&options), WALBUS_BAD_SOCKET);
+    if (access("/run/walbus/walbus.sock", F_OK) != 0) {
+        ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+        ck_assert_int_eq(errno, ENOENT);
+        options.flags = WALBUS_WAIT_FOR_ROUTER;
+        ck_assert_int_eq(result_of(&options), WALBUS_OK);
+    }
     options.socket = "";
     ck_assert_int_eq(result_of(&options), WALBUS_BAD_SOCKET);
     memset(path, 'p', sizeof path - 1);
     path[0] = '/';
     path[108] = '\0';
     options.socket = path;
+    ck_assert_int_eq(result_of(&options), WALBUS_BAD_SOCKET); /* the flag is set: never one */
+    options.flags = 0;
     ck_assert_int_eq(result_of(&options), WALBUS_BAD_SOCKET);
+    environment_set("WALBUS_SOCKET", path);
+    options.socket = NULL;
+    ck_assert_int_eq(result_of(&options), WALBUS_BAD_SOCKET);
+    environment_clean();
+    options.socket = path;
     path[107] = '\0';
     ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
     ck_assert_int_eq(errno, ENOENT);
@@ -203,6 +214,45 @@ START_TEST(where_the_router_is)
     ck_assert_int_eq(result_of(&options), WALBUS_OK);
     ck_assert_int_eq(unlink(f.path), 0);
     ck_assert_int_eq(rmdir(folder), 0);
+}
+END_TEST
+
+/** A router at the usual place of this folder, for the first or for the next connection. */
+static void come_up_in(struct fake_router *f, const char *folder)
+{
+    (void)snprintf(f->path, sizeof f->path, "%s/walbus.sock", folder);
+    fake_listen(f);
+}
+
+START_TEST(a_socket_that_is_not_there_yet_is_waited_for)
+{
+    char first[] = "/tmp/walbus-unit-XXXXXX", second[] = "/tmp/walbus-unit-XXXXXX";
+    struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
+    struct fake_router f;
+
+    if (access("/run/walbus/walbus.sock", F_OK) == 0)
+        return; /* that of this machine would be taken, while there is none in the folder */
+    environment_clean();
+    ck_assert_ptr_nonnull(mkdtemp(first));
+    ck_assert_ptr_nonnull(mkdtemp(second));
+    environment_set("XDG_RUNTIME_DIR", first);
+    fake_init(&f);
+    options.flags = WALBUS_WAIT_FOR_ROUTER;
+    ck_assert_int_eq(walbus_subscription_open(&options, &f.sub), WALBUS_OK);
+    ck_assert_int_eq(walbus_subscription_fd(f.sub), -1);
+    fake_no_delivery(&f);
+    come_up_in(&f, first);
+    fake_greet(&f, CONTROL_START_NOW, none, start);
+
+    /* It is looked up again, so the router may come back at another of the usual places. */
+    fake_unlisten(&f);
+    environment_set("XDG_RUNTIME_DIR", second);
+    come_up_in(&f, second);
+    fake_hang_up(&f);
+    fake_greet(&f, CONTROL_START_POSITION, start, start);
+    fake_close(&f);
+    ck_assert_int_eq(rmdir(first), 0);
+    ck_assert_int_eq(rmdir(second), 0);
 }
 END_TEST
 
@@ -364,6 +414,13 @@ START_TEST(calls_that_cannot_be)
     ck_assert_int_eq(walbus_subscription_flush(NULL), WALBUS_BAD_ARGUMENT);
     ck_assert_int_eq(walbus_subscription_ack(NULL, (struct walbus_position){0, 0, 0}, 0),
                      WALBUS_BAD_ARGUMENT);
+    ck_assert_int_eq(walbus_subscription_fd(NULL), -1);
+    ck_assert_int_eq(walbus_subscription_events(NULL), 0);
+    ck_assert_int_eq(walbus_subscription_timeout(NULL), -1);
+    fake_assert_position(walbus_subscription_position(NULL), none);
+    ck_assert_str_eq(walbus_subscription_identity(NULL), "");
+    ck_assert_str_eq(walbus_subscription_error(NULL), "");
+    ck_assert_str_eq(walbus_subscription_error_code(NULL), "");
     fake_open(&f, "a.>");
     ck_assert_int_eq(walbus_subscription_process(f.sub, NULL), WALBUS_BAD_ARGUMENT);
     ck_assert_int_eq(walbus_subscription_next(f.sub, 0, NULL), WALBUS_BAD_ARGUMENT);
@@ -412,6 +469,7 @@ START_TEST(two_know_nothing_of_each_other)
 END_TEST
 
 UNIT_MAIN("subscription_open", bad_arguments, bad_filters, where_the_router_is,
-          a_position_to_start_behind, a_position_of_another_journal,
-          a_position_that_is_refused_is_no_gap_at_first, next_waits_as_long_as_it_is_told,
-          next_lets_signals_through, calls_that_cannot_be, two_know_nothing_of_each_other)
+          a_socket_that_is_not_there_yet_is_waited_for, a_position_to_start_behind,
+          a_position_of_another_journal, a_position_that_is_refused_is_no_gap_at_first,
+          next_waits_as_long_as_it_is_told, next_lets_signals_through, calls_that_cannot_be,
+          two_know_nothing_of_each_other)
