@@ -110,7 +110,8 @@ struct walbus_delivery;
  * it is without one: no descriptor (-1), no events (0), no timeout (-1), a position of zeros, "" for texts.
  */
 
-/** Do not fail when no router is there yet, nor its socket: wait for one. */
+/** Do not fail when no router is there yet, nor its socket, nor when one refuses for a reason that passes (too many
+ *  connections): wait. */
 #define WALBUS_WAIT_FOR_ROUTER 0x1u
 
 struct walbus_subscription_options {
@@ -197,7 +198,8 @@ WALBUS_PUBLIC int walbus_subscription_timeout(const struct walbus_subscription *
  * WALBUS_OK
  * WALBUS_BAD_ARGUMENT   NULL
  * WALBUS_NO_MEMORY      nothing is lost: call again
- * WALBUS_REFUSED        the router refuses this subscription: walbus_subscription_error() has its words
+ * WALBUS_REFUSED        the router refuses this subscription: walbus_subscription_error() has its words. Behind the first
+ *                       READY, and with WALBUS_WAIT_FOR_ROUTER, only for reasons that do not pass
  * WALBUS_POSITION_LOST  `position` of the options belongs to another journal than the router's
  * WALBUS_PROTOCOL       the other end does not speak this protocol, or not this version of it
  *

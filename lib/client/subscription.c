@@ -253,6 +253,7 @@ enum walbus_result walbus_subscription_open(const struct walbus_subscription_opt
         return WALBUS_NO_MEMORY;
     s->connection = CONNECTION_INIT;
     forget_error(s);
+    s->waits = options->flags & WALBUS_WAIT_FOR_ROUTER;
     enum walbus_result result = take_options(s, options);
     int rc = result == WALBUS_OK ? try_connect(s) : 0;
     if (rc == -ENOMEM)

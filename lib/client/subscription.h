@@ -58,6 +58,7 @@ struct walbus_subscription {
     /* The place. `sequence.last` is the last delivery's position, before the first READY the one of the options. */
     struct sequence sequence;
     bool from_position;                /* it is what to go on behind; false: from now */
+    bool waits;                        /* WALBUS_WAIT_FOR_ROUTER */
     bool was_ready;                    /* READY has come once */
     char identity[IDENTITY_TEXT_SIZE]; /* the journal to which it belongs; "": not known */
     struct position redelivered_to;

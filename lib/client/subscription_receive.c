@@ -233,9 +233,8 @@ static bool code_is(const struct control_error *e, const char *code)
 /** Reasons to close a connection that say nothing against the next one. */
 static bool passes(const struct control_error *e)
 {
-    return code_is(e, CONTROL_ERROR_TOO_SLOW) ||
-           code_is(e, CONTROL_ERROR_SOURCE) || code_is(e, CONTROL_ERROR_LIMIT) ||
-           code_is(e, CONTROL_ERROR_TIMEOUT);
+    return code_is(e, CONTROL_ERROR_TOO_SLOW) || code_is(e, CONTROL_ERROR_SOURCE) ||
+           code_is(e, CONTROL_ERROR_LIMIT) || code_is(e, CONTROL_ERROR_TIMEOUT);
 }
 
 /** The position that was delivered last is refused: from now, then. */
@@ -276,7 +275,8 @@ static int on_error(struct walbus_subscription *s, struct bytes body)
         return 0;
     }
     /* Before READY there is nothing that an error, fatal or not, could leave intact. */
-    if (s->was_ready && passes(&e)) {
+    /* a time-out is this end's own: its owner was elsewhere */
+    if (passes(&e) && (s->was_ready || s->waits || code_is(&e, CONTROL_ERROR_TIMEOUT))) {
         subscription_log(s, "The router closed the connection: %s; reconnecting.", words);
         s->told_gone = true;
         subscription_reconnect(s);

@@ -538,7 +538,7 @@ END_TEST
 START_TEST(before_ready_every_error_is_a_refusal)
 {
     static const char *const codes[] = {CONTROL_ERROR_INVALID, CONTROL_ERROR_LIMIT,
-                                        CONTROL_ERROR_SOURCE, CONTROL_ERROR_TIMEOUT};
+                                        CONTROL_ERROR_SOURCE};
 
     for (size_t i = 0; i < 2 * ARRAY_SIZE(codes); i++) {
         struct buf b = BUF_INIT;
@@ -549,6 +549,30 @@ START_TEST(before_ready_every_error_is_a_refusal)
         fake_put_error(&b, codes[i / 2], i % 2);
         fake_send(&f, &b);
         fake_end(&f, WALBUS_REFUSED, codes[i / 2]);
+        fake_close(&f);
+    }
+}
+END_TEST
+
+START_TEST(reasons_that_pass_are_waited_out_when_asked_for)
+{
+    static const char *const codes[] = {CONTROL_ERROR_LIMIT, CONTROL_ERROR_SOURCE,
+                                        CONTROL_ERROR_TOO_SLOW, CONTROL_ERROR_TIMEOUT};
+
+    for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+        struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
+        bool late = codes[i] == codes[3]; /* it was this end's own, so it need not be asked for */
+        struct buf b = BUF_INIT;
+        struct fake_router f;
+
+        options.flags = late ? 0 : WALBUS_WAIT_FOR_ROUTER;
+        fake_open_with(&f, options);
+        fake_accept(&f);
+        fake_put_error(&b, codes[i], true);
+        fake_send(&f, &b);
+        fake_no_delivery(&f);
+        fake_hang_up(&f);
+        fake_greet(&f, CONTROL_START_NOW, none, last);
         fake_close(&f);
     }
 }
@@ -704,7 +728,8 @@ UNIT_MAIN("reconnect", goes_on_behind_the_last_position, goes_on_inside_a_transa
           the_highest_acknowledgement_goes_out_again, one_loss_is_one_gap,
           a_later_start_than_asked_for_is_a_gap, a_gap_of_the_router, another_journal_is_a_gap,
           a_router_that_stops_gets_the_last_acknowledgement, errors_that_pass, errors_that_end_it,
-          before_ready_every_error_is_a_refusal, an_error_that_is_not_fatal_is_told,
+          before_ready_every_error_is_a_refusal,
+          reasons_that_pass_are_waited_out_when_asked_for, an_error_that_is_not_fatal_is_told,
           an_unsent_acknowledgement_goes_out_on_the_next_connection,
           flushing_goes_on_until_the_acknowledgement_has_gone,
           flushing_is_done_when_the_subscription_is_at_its_end,
