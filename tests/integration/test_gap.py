@@ -6,6 +6,8 @@ from harness.router import Router
 from harness.subscriber import INDEX_END, Closed, Gap, Position, RouterError, Subscriber
 from harness.waiting import Deadline
 
+pytestmark = pytest.mark.every_major
+
 UNKNOWN = 2**64 - 1
 
 

@@ -96,7 +96,7 @@ def nothing_is_made(server, conn):
 
 def test_right_to_create_a_slot(server, conn):
     """Without it nothing is made, the publication neither."""
-    function = "FUNCTION pg_catalog.pg_create_logical_replication_slot(name, name, boolean, boolean)"
+    function = server.create_slot_function
     conn.run("CREATE ROLE maker LOGIN REPLICATION")
     conn.run("GRANT CREATE ON DATABASE postgres TO maker")
     conn.run(f"REVOKE EXECUTE ON {function} FROM PUBLIC")

@@ -231,6 +231,12 @@ class Server:
         flush = ", boolean" if self.major >= 17 else ""
         return f"FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea{flush})"
 
+    @property
+    def create_slot_function(self):
+        """The function that makes a slot. From 17 on it can make a failover slot."""
+        failover = ", boolean" if self.major >= 17 else ""
+        return f"FUNCTION pg_catalog.pg_create_logical_replication_slot(name, name, boolean, boolean{failover})"
+
     def wal_files(self):
         with self.connect() as conn:
             return one(conn, "SELECT count(*) FROM pg_ls_waldir() WHERE name ~ '^[0-9A-F]{24}$'")
