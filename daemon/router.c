@@ -247,6 +247,8 @@ static bool request_is(const struct control_request *request, const char *what)
 
 /* An answer to "status" has some hundred bytes, and so for each session. */
 #define ANSWER_ROOM 256u
+/* While there is no room for an answer: who has more than this to read and asks on is let go. */
+#define ANSWERS_FEW 4096u
 /* What REPLY puts around its result, with room to spare. */
 #define REPLY_FRAME 64u
 
@@ -256,8 +258,12 @@ static void on_request(void *owner, struct session *s, const struct control_requ
     struct buf result = BUF_INIT;
 
     if (!on_room(r, s, ANSWER_ROOM * (1 + r->n_sessions))) { /* before it is made: that is what costs */
-        session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
-                              "too many answers to all clients wait to be read");
+        if (outbox_waiting_control(&s->outbox) > ANSWERS_FEW)
+            session_error(s, CONTROL_ERROR_LIMIT,
+                          "too many answers to all clients wait to be read, some of them to this one", true);
+        else
+            session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
+                                  "too many answers to all clients wait to be read");
     } else if (request_is(request, "status")) {
         router_put_status(r, &result);
         struct control_reply reply = {.id = request->id, .result = buf_bytes(&result)};

@@ -294,7 +294,7 @@ def test_many_that_ask_and_do_not_read(plain_router, conn):
     """Together they took 1.6 GB, and the loop for 15 s."""
     witness = plain_router.subscriber("witness")
     connections = []
-    for _ in range(200):
+    for _ in range(700):
         connection = Connection(plain_router.socket)
         connection.hello()
         connection.send(SUBSCRIBE, {"filters": [[1, b"nothing"]]})
