@@ -225,8 +225,16 @@ ERRORS = [name for name, block in PROTOCOL.frames.items()
           if block.kind == ERROR and block.side == "router" and cbor.loads(block.raw[8:])["code"] != "stopping"]
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("name", ERRORS)
+def test_library_comes_back_after_a_timeout():
+    """It was late by its own fault, so it connects again, also before the first SUBSCRIBED."""
+    with FakeRouter(cut=False) as fake, PROGRAMS["tail"](fake.path):
+        for _ in range(2):
+            fake.accept()
+            fake.receive("HELLO")
+            fake.send(PROTOCOL.frames["error-timeout"].raw)
+
+
+@pytest.mark.parametrize("name, program", [(n, p) for n in ERRORS for p in PROGRAMS if (n, p) != ("error-timeout", "tail")])
 def test_clients_give_up_for_a_reason(name, program):
     """Each documented ERROR in place of the first SUBSCRIBED: told to the user, and the end."""
     error = cbor.loads(PROTOCOL.frames[name].raw[8:])
