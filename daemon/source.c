@@ -9,6 +9,7 @@
 #include <sodium.h>
 
 #include "base/clock.h"
+#include "source_steps.h"
 
 static const char *const state_names[] = {
     [SOURCE_STOPPED] = "stopped",         [SOURCE_BACKING_OFF] = "backing-off",
@@ -24,7 +25,7 @@ const char *source_state_name(enum source_state state)
     return state_names[state];
 }
 
-static void source_set(struct source *s, enum source_state state)
+void source_set(struct source *s, enum source_state state)
 {
     if (s->state == state)
         return;
@@ -70,8 +71,7 @@ static void source_give_up(struct source *s, enum precondition_class verdict)
     source_set(s, SOURCE_GIVEN_UP);
 }
 
-/* A failure that may pass: says it once as long as the words stay the same, and tries again. */
-static void source_fail(struct source *s, const char *id, const char *sentence)
+void source_fail(struct source *s, const char *id, const char *sentence)
 {
     const char *error = buf_str(&s->link.error);
 
@@ -85,8 +85,7 @@ static void source_fail(struct source *s, const char *id, const char *sentence)
     source_later(s);
 }
 
-/* The same with words of our own. */
-static void source_fail_with(struct source *s, const char *error, const char *id,
+void source_fail_with(struct source *s, const char *error, const char *id,
                              const char *sentence)
 {
     buf_clear(&s->link.error);
@@ -95,7 +94,7 @@ static void source_fail_with(struct source *s, const char *error, const char *id
     source_fail(s, id, sentence);
 }
 
-static void source_findings(struct source *s, struct precondition_finding *findings, size_t n)
+void source_findings(struct source *s, struct precondition_finding *findings, size_t n)
 {
     enum precondition_class verdict = precondition_verdict(findings, n);
     char told[LSN_TEXT_SIZE];
@@ -130,48 +129,15 @@ static void source_findings(struct source *s, struct precondition_finding *findi
     source_later(s);
 }
 
-/* ---- one query at a time on the replication connection ---- */
-
-static void source_on_step(uv_timer_t *timer)
-{
-    source_fail_with(timer->data, "the server does not answer", "source.silent",
-                     "A query on the replication connection was not answered; connecting again.");
-}
-
-static void source_step_start(struct source *s, uv_timer_cb late, uint64_t ms)
+void source_time_limit(struct source *s, uv_timer_cb late, uint64_t ms)
 {
     uv_update_time(s->step.loop);
     (void)uv_timer_start(&s->step, late, ms, 0);
 }
 
-static void source_query(struct source *s, enum source_state state, const char *sql)
-{
-    source_set(s, state);
-    source_step_start(s, source_on_step, SOURCE_STEP_MS);
-    if (!PQsendQuery(s->link.conn, sql) || pglink_flush(&s->link) < 0) {
-        pglink_note_error(&s->link, NULL);
-        source_fail(s, "source.query-failed", "A query on the replication connection failed.");
-    }
-}
-
 static void on_opened(void *owner)
 {
-    struct source *s = owner;
-    struct precondition_finding findings[PRECONDITION_MAX];
-    struct buf sql = BUF_INIT;
-    size_t n = precondition_check_connection(s->link.conn, findings);
-
-    if (n) {
-        source_findings(s, findings, n);
-        return;
-    }
-    sql_put_patience(&sql, PQserverVersion(s->link.conn), true);
-    if (precondition_query(s->link.conn, s->slot, s->publication, &sql) < 0)
-        source_fail_with(s, "no memory", "source.query-failed",
-                         "The preconditions could not be looked up.");
-    else
-        source_query(s, SOURCE_CHECKING, buf_str(&sql));
-    buf_deinit(&sql);
+    source_steps_begin(owner);
 }
 
 static void on_failed(void *owner)
@@ -205,117 +171,12 @@ static void source_refuse(struct source *s, enum continuity_verdict verdict)
     source_give_up(s, PRECONDITION_DECIDE);
 }
 
-/* True: reading may go on. */
-static bool source_judge(struct source *s, enum continuity_verdict verdict)
+bool source_judge(struct source *s, enum continuity_verdict verdict)
 {
     if (verdict == CONTINUITY_GOES_ON)
         return true;
     source_refuse(s, verdict);
     return false;
-}
-
-/* No pooler is in front: what is set now stays in a session of our own. */
-static void source_settings(struct source *s)
-{
-    struct buf sql = BUF_INIT;
-
-    sql_put_patience(&sql, PQserverVersion(s->link.conn), false);
-    source_query(s, SOURCE_SETTING, buf_str(&sql));
-    buf_deinit(&sql);
-}
-
-static void take_facts(struct source *s, const PGresult *result)
-{
-    struct precondition_finding findings[PRECONDITION_MAX];
-
-    if (precondition_read(s->link.conn, result, &s->facts) < 0) {
-        source_fail_with(s, "the server's answer to the preconditions' query is not as expected",
-                         "source.query-failed", "The preconditions could not be looked up.");
-        return;
-    }
-    s->has_facts = true;
-    if (!source_judge(s, continuity_server(&s->continuity, s->facts.system_identifier)))
-        return;
-    size_t n = precondition_check(&s->facts, s->slot, s->publication, PRECONDITION_FOR_ROUTER, findings);
-    if (n) {
-        source_findings(s, findings, n);
-        return;
-    }
-    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
-        source_settings(s);
-}
-
-static void source_start_replication(struct source *s)
-{
-    struct buf sql = BUF_INIT, publication = BUF_INIT;
-
-    buf_append_str(&sql, "START_REPLICATION SLOT ");
-    sql_put_identifier(&sql, s->slot);
-    buf_append_str(&sql, " LOGICAL 0/0 (proto_version '1', publication_names ");
-    sql_put_identifier(&publication, s->publication); /* a list of identifiers inside a literal */
-    sql_put_literal(&sql, buf_str(&publication));
-    buf_append_str(&sql, ", messages 'true')");
-    source_query(s, SOURCE_STARTING, buf_str(&sql));
-    buf_deinit(&publication);
-    buf_deinit(&sql);
-}
-
-static void take_system(struct source *s, const PGresult *result)
-{
-    char sql[64];
-    unsigned long timeline = PQntuples(result) == 1 && PQnfields(result) >= 3
-                                 ? strtoul(PQgetvalue(result, 0, 1), NULL, 10)
-                                 : 0;
-
-    if (timeline == 0 || timeline > UINT32_MAX) {
-        source_fail_with(s, "IDENTIFY_SYSTEM gave no timeline", "source.query-failed",
-                         "The server could not be identified.");
-        return;
-    }
-    if (!source_judge(s, continuity_timeline(&s->continuity, (uint32_t)timeline, s->facts.wal_lsn)))
-        return;
-    s->history.current = (uint32_t)timeline;
-    if (timeline == 1) { /* has no history file; asking for it is an error */
-        source_start_replication(s);
-        return;
-    }
-    snprintf(sql, sizeof sql, "TIMELINE_HISTORY %lu", timeline);
-    source_query(s, SOURCE_HISTORY, sql);
-}
-
-/* After a promotion: was something read that the new history does not have? */
-static void source_note_switch(struct source *s)
-{
-    char told[LSN_TEXT_SIZE], at[LSN_TEXT_SIZE];
-    uint64_t read_to = s->continuity.told, left_at;
-
-    if (continuity_left(&s->continuity, &s->history, &left_at))
-        log_line(s->log, LOG_WARNING, "source.timeline-left",
-                 "The server follows a new timeline; what lies behind the switch point on the old "
-                 "one was read here and is not part of its history.",
-                 LOG_U64("old_timeline", s->continuity.timeline),
-                 LOG_U64("timeline", s->history.current),
-                 LOG_STR("switch_point", lsn_format(left_at, at)),
-                 LOG_STR("read_to", lsn_format(read_to, told)));
-}
-
-static void take_history(struct source *s, const PGresult *result)
-{
-    struct timeline_history history;
-    bool one = PQntuples(result) == 1 && PQnfields(result) == 2;
-    const struct bytes text = {one ? (const uint8_t *)PQgetvalue(result, 0, 1) : NULL,
-                               one ? (size_t)PQgetlength(result, 0, 1) : 0};
-
-    if (!one || timeline_history_parse(&history, s->history.current, text) < 0) {
-        source_fail_with(s, "the timeline history could not be read", "source.query-failed",
-                         "The server's timelines are unknown.");
-        return;
-    }
-    s->history = history;
-    source_note_switch(s);
-    /* what is told may have fallen back, and a slot made anew on the promoted server stands beyond it */
-    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
-        source_start_replication(s);
 }
 
 /* Nothing is read before the slot was looked at, nor while the owner wants none. */
@@ -374,33 +235,12 @@ static void source_confirm(struct source *s)
     start.lsn = s->facts.slot_confirmed_flush_lsn;
     start.timeline = timeline_of(&s->history, start.lsn ? start.lsn - 1 : 0);
     source_set(s, SOURCE_CONFIRMING);
-    source_step_start(s, source_on_unconfirmed, SOURCE_CONFIRM_MS);
+    source_time_limit(s, source_on_unconfirmed, SOURCE_CONFIRM_MS);
     connect_place_of(s->link.conn, &place);
     heartbeat_start(&s->heartbeat, &place);
     source_apply_hold(s);
     stream_start(&s->stream, &s->history, start, s->facts.wal_sender_timeout_ms);
     stream_readable(&s->stream);
-}
-
-/* A step's query is over: the next step. */
-static void source_step(struct source *s)
-{
-    PGresult *result = s->result;
-
-    s->result = NULL;
-    if (PQresultStatus(result) != PGRES_TUPLES_OK) {
-        pglink_note_error(&s->link, result);
-        source_fail(s, "source.query-failed", "The server refused a step towards streaming.");
-    } else if (s->state == SOURCE_CHECKING) {
-        take_facts(s, result);
-    } else if (s->state == SOURCE_SETTING) {
-        source_query(s, SOURCE_IDENTIFYING, "IDENTIFY_SYSTEM");
-    } else if (s->state == SOURCE_IDENTIFYING) {
-        take_system(s, result);
-    } else if (s->state == SOURCE_HISTORY) {
-        take_history(s, result);
-    }
-    PQclear(result);
 }
 
 static void on_readable(void *owner)
@@ -427,7 +267,7 @@ static void on_readable(void *owner)
         }
         if (!result) {
             if (s->result)
-                source_step(s);
+                source_steps_answer(s);
             return;
         }
         PQclear(s->result);
