@@ -107,8 +107,11 @@ def drop_privileges():
 
 
 def die_with_parent(sig=signal.SIGKILL):
-    """For preexec_fn: the child gets `sig` when the thread that started it ends."""
+    """For preexec_fn: the child gets `sig` when the thread that started it ends, and acts on signals as ever, also
+    where the tests run in the background, or under nohup, and ignore them."""
     def run():
+        for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_DFL)
         _libc.prctl(_PR_SET_PDEATHSIG, int(sig), 0, 0, 0)
     return run
 
