@@ -169,8 +169,10 @@ static int session_read(struct session *s)
         return 0;
     }
     if (got == 0) {
-        if (s->state == SESSION_READY && outbox_waiting_control(&s->outbox))
-            s->half_closed = true; /* one that asks one thing and sends no more; session_flush goes on */
+        bool told = s->state == SESSION_READY || (s->state == SESSION_LEAVING && !s->lingers);
+
+        if (told && outbox_waiting_control(&s->outbox))
+            s->half_closed = true; /* sends no more, but reads what is left for it; session_flush goes on */
         else
             session_close(s, "the client closed it");
         return 0;

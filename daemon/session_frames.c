@@ -242,8 +242,11 @@ bool session_frame_waits(const struct session *s)
 {
     struct frame_header h;
 
-    return wants_input(s) && s->in_size >= FRAME_HEADER_SIZE &&
-           (frame_header_decode(s->in, &h) < 0 || s->in_size - FRAME_HEADER_SIZE >= h.size);
+    if (!wants_input(s) || s->in_size < FRAME_HEADER_SIZE)
+        return false;
+    /* What is refused by its header is not waited for to its end. */
+    return frame_header_decode(s->in, &h) < 0 || h.size > frame_max(s) ||
+           s->in_size - FRAME_HEADER_SIZE >= h.size;
 }
 
 size_t session_input_wanted(const struct session *s)
