@@ -89,15 +89,20 @@ static int report_all(const char *command, struct precondition_finding *findings
     return n > 0 ? CLI_FAILED : CLI_OK;
 }
 
-static int read_facts(const char *command, struct pg_conn *conn, const char *sql,
-                      struct server_facts *ret)
+static int read_facts(const char *command, struct pg_conn *conn, const char *publication,
+                      const char *sql, struct server_facts *ret)
 {
+    struct precondition_finding findings[PRECONDITION_MAX];
     PGresult *result = PQexec(conn, sql);
     int status = CLI_OK;
 
     if (PQresultStatus(result) != PGRES_TUPLES_OK)
+        status = report_all(
+            command, findings,
+            precondition_explain_query(conn, pg_sqlstate(result), publication, findings));
+    if (PQresultStatus(result) != PGRES_TUPLES_OK && status == CLI_OK)
         status = cli_server_error(command, "Cannot look at the server", conn, result);
-    else if (precondition_read(conn, result, ret) < 0)
+    else if (status == CLI_OK && precondition_read(conn, result, ret) < 0)
         status = cli_fail(command, "The server's answer about its own state was not understood.");
     PQclear(result);
     return status;
@@ -133,7 +138,7 @@ int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
     if (precondition_query(conn, slot, publication, &sql) < 0)
         status = out_of_memory(command);
     else
-        status = read_facts(command, conn, buf_str(&sql), &facts);
+        status = read_facts(command, conn, publication, buf_str(&sql), &facts);
     buf_deinit(&sql);
     if (status != CLI_OK)
         return status;

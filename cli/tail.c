@@ -311,12 +311,13 @@ static bool wants_colour(void)
            !(term && strcmp(term, "dumb") == 0);
 }
 
-static int open_and_follow(const struct walbus_subscription_options *options, struct tail *t)
+static int open_and_follow(const struct walbus_subscription_options *options, const char *path,
+                           struct tail *t)
 {
     enum walbus_result result = walbus_subscription_open(options, &t->sub);
 
     if (result == WALBUS_NO_ROUTER)
-        return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s.", options->socket,
+        return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s.", path,
                                strerror(errno));
     if (result == WALBUS_BAD_FILTER)
         return cli_usage(COMMAND, "The filters together have more than %d tokens or 1 MiB.",
@@ -340,7 +341,7 @@ static int run_with(struct cli *cli, const struct tail_options *o, struct tail *
     if (rc < 0)
         return cli_fail(COMMAND, "%s.", strerror(-rc));
     struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
-    options.socket = path;
+    options.socket = cli->settings.socket; /* NULL: looked up again at every connect */
     options.client = "walbus tail";
     options.filters = o->filters;
     options.n_filters = o->n_filters;
@@ -348,7 +349,7 @@ static int run_with(struct cli *cli, const struct tail_options *o, struct tail *
     options.n_exclusions = o->n_exclusions;
     options.log = on_log;
     options.context = t;
-    int status = open_and_follow(&options, t);
+    int status = open_and_follow(&options, path, t);
     free(path);
     return status;
 }

@@ -51,7 +51,8 @@ static int clear_path(const char *path, char why[LISTENER_WHY_SIZE])
         return errno == ENOENT ? 0 : complain(why, errno, "cannot look at", path);
     if (!S_ISSOCK(st.st_mode)) {
         snprintf(why, LISTENER_WHY_SIZE,
-                 "%s exists and is not a socket: remove it yourself or choose another --socket", path);
+                 "%s exists and is not a socket: remove it yourself or choose another --socket",
+                 path);
         return -EADDRINUSE;
     }
     int fd = fd_connect_unix(path);
@@ -83,27 +84,33 @@ static int set_group(const char *path, const char *group, char why[LISTENER_WHY_
     return 0;
 }
 
-static int bind_path(struct listener *l, const char *path, const struct sockaddr_un *address,
-                     mode_t mode, const char *group, char why[LISTENER_WHY_SIZE])
+/* What a name beside the path ends with. */
+#define BESIDE ".new"
+
+/* Bound, with its mode and group, and listening; nothing is left when it fails. */
+static int listen_at(struct listener *l, const char *at, mode_t mode, const char *group,
+                     char why[LISTENER_WHY_SIZE])
 {
+    struct sockaddr_un address;
     struct stat st;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int r = fd_socket_address(at, &address);
+    int fd = r < 0 ? r : socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return complain(why, errno, "cannot make a socket for", path);
+        return complain(why, r < 0 ? -r : errno, "cannot make a socket for", at);
     mode_t before = umask(0177); /* nobody gets in between bind and chmod */
-    int r = bind(fd, (const struct sockaddr *)address, sizeof *address) < 0 ? -errno : 0;
+    r = bind(fd, (const struct sockaddr *)&address, sizeof address) < 0 ? -errno : 0;
     umask(before);
     if (r < 0) {
         (void)fd_close(fd);
-        return complain(why, -r, "cannot bind", path);
+        return complain(why, -r, "cannot bind", at);
     }
-    r = set_group(path, group, why);
-    if (r == 0 && chmod(path, mode) < 0)
-        r = complain(why, errno, "cannot set the mode of", path);
-    if (r == 0 && (listen(fd, BACKLOG) < 0 || lstat(path, &st) < 0))
-        r = complain(why, errno, "cannot listen on", path);
+    r = set_group(at, group, why);
+    if (r == 0 && chmod(at, mode) < 0)
+        r = complain(why, errno, "cannot set the mode of", at);
+    if (r == 0 && (listen(fd, BACKLOG) < 0 || lstat(at, &st) < 0))
+        r = complain(why, errno, "cannot listen on", at);
     if (r < 0) {
-        (void)unlink(path);
+        (void)unlink(at);
         (void)fd_close(fd);
         return r;
     }
@@ -111,6 +118,30 @@ static int bind_path(struct listener *l, const char *path, const struct sockaddr
     l->dev = st.st_dev;
     l->ino = st.st_ino;
     return 0;
+}
+
+/* A socket that is bound and does not listen yet refuses who connects. So it gets its name last: it
+ * is made beside it and linked, which unlike a rename never takes the place of what somebody has put
+ * there meanwhile. */
+static int make_socket(struct listener *l, const char *path, mode_t mode, const char *group,
+                       char why[LISTENER_WHY_SIZE])
+{
+    char beside[FD_SOCKET_PATH_MAX + sizeof BESIDE];
+
+    snprintf(beside, sizeof beside, "%s" BESIDE, path);
+    if (strlen(beside) > FD_SOCKET_PATH_MAX) /* no room for that name: it refuses for an instant */
+        return listen_at(l, path, mode, group, why);
+    int r = clear_path(beside, why); /* of a router that was killed just here */
+    if (r == 0)
+        r = listen_at(l, beside, mode, group, why);
+    if (r < 0)
+        return r;
+    if (link(beside, path) < 0)
+        r = complain(why, errno, "cannot give the socket its name", path);
+    (void)unlink(beside);
+    if (r < 0)
+        l->fd = fd_close(l->fd);
+    return r == -EEXIST ? -EADDRINUSE : r;
 }
 
 #define LOCK_TRIES   20
@@ -134,18 +165,19 @@ int listener_open(struct listener *l, const char *path, mode_t mode, const char 
     struct sockaddr_un address;
 
     *l = (struct listener){.fd = -1, .spare = -1};
-    int r = fd_socket_address(path, &address); /* before a folder is made, under a name cut to fit */
+    int r =
+        fd_socket_address(path, &address); /* before a folder is made, under a name cut to fit */
     if (r < 0)
         return complain(why, -r, "not a usable socket path:", path);
     int folder = open_folder(path, why);
     if (folder < 0)
         return folder;
-    /* Two routers that start at once: one at a time looks and binds. */
+    /* Two routers that start at once: one at a time looks and makes its socket. */
     r = lock_folder(folder) < 0 ? complain(why, errno, "cannot lock the folder of", path) : 0;
     if (r == 0)
         r = clear_path(path, why);
     if (r == 0)
-        r = bind_path(l, path, &address, mode, group, why);
+        r = make_socket(l, path, mode, group, why);
     (void)fd_close(folder);
     if (r == 0) {
         l->path = strdup(path);

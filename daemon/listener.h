@@ -5,7 +5,8 @@
 /*
  * The router's Unix socket: made with the right mode and group, a stale one of
  * a router that died is replaced, one that is in use or anything that is not a
- * socket is left alone. At the end the path is removed if it is still ours.
+ * socket is left alone. Whoever sees it can connect: it listens before it has
+ * its name. At the end the path is removed if it is still ours.
  */
 
 #include <stdbool.h>

@@ -98,7 +98,8 @@ void session_flush(struct session *s)
     uint64_t before = s->outbox.written_data;
     int r = outbox_write(&s->outbox, s->fd);
     if (s->outbox.written_data != before) {
-        uv_update_time(s->poll.loop); /* this turn may have begun long ago, and it is judged by this time */
+        /* this turn may have begun long ago, and it is judged by this time */
+        uv_update_time(s->poll.loop);
         s->took_at = uv_now(s->poll.loop);
         s->behind = outbox_behind(&s->outbox);
     }
@@ -116,7 +117,8 @@ void session_flush(struct session *s)
     }
     /* a frame that this turn left alone: the next is asked for by a socket that can be written */
     bool more = !session_is_choked(s) && session_frame_waits(s);
-    session_watch(s, (session_is_choked(s) || s->half_closed ? 0 : UV_READABLE) | (r || more ? UV_WRITABLE : 0));
+    session_watch(s, (session_is_choked(s) || s->half_closed ? 0 : UV_READABLE) |
+                         (r || more ? UV_WRITABLE : 0));
     s->ops->wrote(s->owner);
 }
 
@@ -149,7 +151,8 @@ static int session_read(struct session *s)
     size_t cap = MAX(s->in_size + want, (size_t)INPUT_START);
 
     if (cap > INPUT_START && s->in_cap < cap && !s->ops->room(s->owner, s, cap - s->in_cap)) {
-        session_error(s, CONTROL_ERROR_LIMIT, "the router holds too many unfinished frames of all clients", true);
+        session_error(s, CONTROL_ERROR_LIMIT,
+                      "the router holds too many unfinished frames of all clients", true);
         return 0;
     }
     if (s->in_cap < cap) {
@@ -169,8 +172,10 @@ static int session_read(struct session *s)
         return 0;
     }
     if (got == 0) {
-        if (s->state == SESSION_READY && outbox_waiting_control(&s->outbox))
-            s->half_closed = true; /* one that asks one thing and sends no more; session_flush goes on */
+        bool told = s->state == SESSION_READY || (s->state == SESSION_LEAVING && !s->lingers);
+
+        if (told && outbox_waiting_control(&s->outbox))
+            s->half_closed = true; /* it reads what is left for it: session_flush goes on */
         else
             session_close(s, "the client closed it");
         return 0;
@@ -193,7 +198,8 @@ size_t session_held(const struct session *s)
 /* Nothing more of it is read in this turn. */
 static bool session_rests(const struct session *s)
 {
-    return s->state == SESSION_CLOSED || session_is_choked(s) || s->requests >= SESSION_REQUESTS_A_TURN;
+    return s->state == SESSION_CLOSED || session_is_choked(s) ||
+           s->requests >= SESSION_REQUESTS_A_TURN;
 }
 
 static void session_on_poll(uv_poll_t *poll, int status, int events)
@@ -271,7 +277,8 @@ void session_error(struct session *s, const char *code, const char *text, bool f
 {
     if (s->state == SESSION_CLOSED || s->state == SESSION_LEAVING)
         return;
-    struct control_error error = {.code = bytes_of_text(code), .text = bytes_of_text(text), .fatal = fatal};
+    struct control_error error = {
+        .code = bytes_of_text(code), .text = bytes_of_text(text), .fatal = fatal};
     log_line(s->log, fatal ? LOG_INFO : LOG_DEBUG, "session.error",
              fatal ? "A client is told an error and let go." : "A client is told an error.",
              LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_I64("uid", s->uid),
@@ -311,14 +318,15 @@ void session_request_error(struct session *s, uint64_t id, const char *code, con
 
 /* ---- delivery ---- */
 
-/* What could not be queued for want of memory would be a silent gap, so the session ends instead. */
+/* What could not be queued for want of memory would be a silent gap: the session ends instead. */
 static bool queued(struct session *s, int r)
 {
     if (r == 0) {
         s->must_flush = true;
         return true;
     }
-    session_error(s, CONTROL_ERROR_TOO_SLOW, "the router has no memory for what this subscriber has not read", true);
+    session_error(s, CONTROL_ERROR_TOO_SLOW,
+                  "the router has no memory for what this subscriber has not read", true);
     return false;
 }
 
@@ -336,7 +344,7 @@ bool session_send_batch(struct session *s, struct batch *batch)
     return true;
 }
 
-/* The BEGIN of the transaction to which `position` belongs: from this batch, or the copy it carries. */
+/* The BEGIN of the transaction that is entered: from this batch, or the copy it carries. */
 static bool send_begin(struct session *s, struct batch *batch, const struct batch_entry *begin)
 {
     uint8_t frame[BATCH_BEGIN_SIZE];
@@ -362,7 +370,8 @@ static bool is_in_transaction_of(struct position a, struct position b)
     return a.timeline == b.timeline && a.lsn == b.lsn;
 }
 
-void session_send_gap(struct session *s, struct batch_pool *pool, struct position to, const char *reason)
+void session_send_gap(struct session *s, struct batch_pool *pool, struct position to,
+                      const char *reason)
 {
     if (s->state != SESSION_ACTIVE || position_compare(to, s->told) <= 0)
         return;
@@ -392,12 +401,15 @@ void session_send_gap(struct session *s, struct batch_pool *pool, struct positio
 void session_interrupt(struct session *s, struct batch_pool *pool)
 {
     if (s->inside || s->resume)
-        session_send_gap(s, pool, (struct position){s->told.timeline, s->told.lsn, POSITION_INDEX_END},
+        session_send_gap(s, pool,
+                         (struct position){s->told.timeline, s->told.lsn, POSITION_INDEX_END},
                          "the server never finished this transaction");
 }
 
-/* Something newer than the rest of the transaction inside which the session resumed: that will not come any more. */
-static void notice_interruption(struct session *s, const struct batch *batch, const struct batch_entry *entry)
+/* Something newer than the rest of the transaction inside which the session resumed: that will not
+ * come any more. */
+static void notice_interruption(struct session *s, const struct batch *batch,
+                                const struct batch_entry *entry)
 {
     if (s->resume && !is_in_transaction_of(s->told, entry->position))
         session_interrupt(s, batch->pool);

@@ -74,10 +74,11 @@ static void handle_subscribe(struct session *s, struct bytes body)
     char why[CONTROL_WHY_SIZE];
 
     if (s->state != SESSION_READY) {
-        refuse(s, CONTROL_ERROR_PROTOCOL, "SUBSCRIBE came twice: one connection carries one subscription");
+        refuse(s, CONTROL_ERROR_PROTOCOL,
+               "SUBSCRIBE came twice: one connection carries one subscription");
         return;
     }
-    /* the decoded frame borrows from its bytes, which must outlive this turn: the answer may take time */
+    /* the decoded frame borrows from its bytes, and the answer may take longer than this turn */
     uint8_t *copy = malloc(body.size ? body.size : 1);
     if (!copy) {
         session_close(s, "no memory");
@@ -128,7 +129,8 @@ static void handle_ack(struct session *s, struct bytes body)
     }
     if (position_compare(ack.position, s->acked) > 0)
         s->acked = ack.position;
-    s->acked_due |= ack.confirm; /* one answer for as many as come in a turn, or while it does not read */
+    /* one answer for as many as come in a turn, or while it does not read */
+    s->acked_due |= ack.confirm;
 }
 
 static void handle_request(struct session *s, struct bytes body)
@@ -141,7 +143,8 @@ static void handle_request(struct session *s, struct bytes body)
         return;
     }
     if (outbox_waiting_control(&s->outbox) > SESSION_ANSWERS_MAX) {
-        refuse(s, CONTROL_ERROR_LIMIT, "%zu bytes of answers wait to be read before another request",
+        refuse(s, CONTROL_ERROR_LIMIT,
+               "%zu bytes of answers wait to be read before another request",
                outbox_waiting_control(&s->outbox));
         return;
     }
@@ -213,7 +216,8 @@ void session_handle_input(struct session *s)
 {
     size_t at = 0;
 
-    while (wants_input(s) && !session_is_choked(s) && s->requests < SESSION_REQUESTS_A_TURN && s->in_size - at >= FRAME_HEADER_SIZE) {
+    while (wants_input(s) && !session_is_choked(s) && s->requests < SESSION_REQUESTS_A_TURN &&
+           s->in_size - at >= FRAME_HEADER_SIZE) {
         struct frame_header h;
 
         if (frame_header_decode(s->in + at, &h) < 0) {
@@ -242,8 +246,11 @@ bool session_frame_waits(const struct session *s)
 {
     struct frame_header h;
 
-    return wants_input(s) && s->in_size >= FRAME_HEADER_SIZE &&
-           (frame_header_decode(s->in, &h) < 0 || s->in_size - FRAME_HEADER_SIZE >= h.size);
+    if (!wants_input(s) || s->in_size < FRAME_HEADER_SIZE)
+        return false;
+    /* What is refused by its header is not waited for to its end. */
+    return frame_header_decode(s->in, &h) < 0 || h.size > frame_max(s) ||
+           s->in_size - FRAME_HEADER_SIZE >= h.size;
 }
 
 size_t session_input_wanted(const struct session *s)

@@ -2,12 +2,12 @@
 #ifndef WALBUS_DAEMON_SESSION_FRAMES_H
 #define WALBUS_DAEMON_SESSION_FRAMES_H
 
-/* What a session does with the frames that come in: one handler a type. Called by session.c only. */
+/* What a session does with the frames that come in: one handler a type. Called by session.c. */
 
 #include "session.h"
 
-/** Handles the whole frames in s->in, as long as it is not choked and within SESSION_REQUESTS_A_TURN, and moves the rest
- *  to its start. May close the session. */
+/** Handles the whole frames in s->in, as long as it is not choked and within
+ *  SESSION_REQUESTS_A_TURN, and moves the rest to its start. May close the session. */
 void session_handle_input(struct session *s);
 
 /** Whether a whole frame, or one that is to be refused, was left alone there. */

@@ -78,7 +78,8 @@ static void source_start_replication(struct source *s)
     buf_append_str(&sql, "START_REPLICATION SLOT ");
     sql_put_identifier(&sql, s->slot);
     buf_append_str(&sql, " LOGICAL 0/0 (proto_version '1', publication_names ");
-    sql_put_identifier(&publication, s->publication); /* a list of identifiers inside a literal */
+    /* a list of identifiers inside a literal */
+    sql_put_identifier(&publication, s->facts.publication);
     sql_put_literal(&sql, buf_str(&publication));
     buf_append_str(&sql, ", messages 'true')");
     source_query(s, SOURCE_STARTING, buf_str(&sql));
@@ -150,8 +151,15 @@ void source_steps_answer(struct source *s)
 
     s->result = NULL;
     if (PQresultStatus(result) != PGRES_TUPLES_OK) {
+        struct precondition_finding findings[PRECONDITION_MAX];
+
         pglink_note_error(&s->link, result);
-        source_fail(s, "source.query-failed", "The server refused a step towards streaming.");
+        size_t n = precondition_explain_query(s->link.conn, s->link.sqlstate, s->publication,
+                                              findings);
+        if (n)
+            source_findings(s, findings, n);
+        else
+            source_fail(s, "source.query-failed", "The server refused a step towards streaming.");
     } else if (s->state == SOURCE_CHECKING) {
         take_facts(s, result);
     } else if (s->state == SOURCE_SETTING) {

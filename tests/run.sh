@@ -76,6 +76,15 @@ further_packages()
     fi
 }
 
+# missing SENTENCE: tests will be skipped for want of a tool. In ci that is a failure: nobody would see it.
+missing()
+{
+    echo "$1"
+    if [ "$what" = ci ]; then
+        failed+=("$1")
+    fi
+}
+
 # Whether this compiler has ThreadSanitizer, and this kernel runs it.
 has_thread_sanitizer()
 {
@@ -93,7 +102,7 @@ build_for_threads()
             -Dtests=enabled -Db_sanitize=thread
         export WALBUS_TEST_THREAD_BUILD=$thread
     elif [ -z "${WALBUS_TEST_THREAD_BUILD:-}" ]; then
-        echo "No ThreadSanitizer (see $thread/probe.log): its tests are skipped"
+        missing "No ThreadSanitizer (see $thread/probe.log): its tests are skipped"
     fi
 }
 
@@ -159,7 +168,7 @@ test_integration()
     fi
     export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain WALBUS_TEST_MAJORS="${found[*]}"
     if ! command -v valgrind >/dev/null; then
-        echo "No valgrind: the integration test that needs it is skipped"
+        missing "No valgrind: the integration tests that need it are skipped"
     fi
     echo "Integration tests on PostgreSQL ${versions[*]}"
     for argument in "$@"; do

@@ -8,8 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "codec/position.h"
 #include "pg/connect.h"
+
+/** untranslatable_character: of all that is asked, only a name can be it. */
+#define SQLSTATE_UNTRANSLATABLE "22P05"
 
 /* ---- facts: one table makes the query and reads its row ---- */
 
@@ -58,6 +62,7 @@ static const struct fact fact_table[] = {
      0, NULL},
     {FACT_INT, MEMBER(name_max), SETTING("max_identifier_length"), 0, NULL},
     {FACT_BOOL, MEMBER(publication_exists), "p.pubname IS NOT NULL", 0, NULL},
+    {FACT_TEXT, MEMBER(publication), "p.pubname", 0, NULL},
     {FACT_BOOL, MEMBER(slot_exists), "s.slot_name IS NOT NULL", 0, NULL},
     {FACT_BOOL, MEMBER(slot_logical), "s.slot_type = 'logical'", 0, NULL},
     {FACT_TEXT, MEMBER(slot_plugin), "s.plugin", 0, NULL},
@@ -86,6 +91,25 @@ static const struct fact fact_table[] = {
 /** The column behind the facts: which process answers. */
 #define BACKEND_PID_COLUMN ((int)ARRAY_SIZE(fact_table))
 
+/* The name in the database's own encoding, whatever the connection's is: one of SQL_ASCII hands the bytes of a literal
+ * on as they are, and UTF-8 is another name where names are LATIN1. What is no UTF-8 is taken at its bytes. */
+static void put_name(struct buf *sql, const char *name)
+{
+    struct bytes text = bytes_of_text(name);
+    bool ascii = true;
+
+    for (size_t i = 0; i < text.size; i++)
+        ascii = ascii && text.data[i] < 0x80;
+    if (ascii || !text_is_utf8(text)) {
+        sql_put_literal(sql, name);
+        return;
+    }
+    buf_append_str(sql, "pg_catalog.convert_from(pg_catalog.decode('");
+    for (size_t i = 0; i < text.size; i++)
+        buf_printf(sql, "%02x", text.data[i]);
+    buf_append_str(sql, "', 'hex'), 'UTF8')");
+}
+
 int precondition_query(struct pg_conn *conn, const char *slot, const char *publication,
                        struct buf *sql)
 {
@@ -99,12 +123,12 @@ int precondition_query(struct pg_conn *conn, const char *slot, const char *publi
         buf_append_str(sql, ", ");
     }
     buf_append_str(sql, "pg_catalog.pg_backend_pid() FROM (SELECT ");
-    sql_put_literal(sql, publication);
+    put_name(sql, publication);
     buf_append_str(sql, "::pg_catalog.text AS publication) AS asked"
                         " LEFT JOIN pg_catalog.pg_replication_slots AS s ON s.slot_name = ");
     sql_put_literal(sql, slot);
-    buf_append_str(sql, " LEFT JOIN pg_catalog.pg_publication AS p ON p.pubname = ");
-    sql_put_literal(sql, publication);
+    buf_append_str(sql,
+                   " LEFT JOIN pg_catalog.pg_publication AS p ON p.pubname = asked.publication");
     return sql->failed ? -ENOMEM : 0;
 }
 
@@ -536,6 +560,23 @@ size_t precondition_explain_connect(const char *sqlstate, const char *message, c
         return 1;
     }
     return 0;
+}
+
+size_t precondition_explain_query(struct pg_conn *conn, const char *sqlstate,
+                                  const char *publication,
+                                  struct precondition_finding out[PRECONDITION_MAX])
+{
+    const char *database = PQdb(conn);
+
+    if (strcmp(sqlstate, SQLSTATE_UNTRANSLATABLE) != 0)
+        return 0;
+    out[0] = (struct precondition_finding){.id = "name-encoding", .klass = PRECONDITION_REFUSE};
+    buf_printf(&out[0].text,
+               "The publication's name \"%s\" has a character that the encoding of the database "
+               "\"%s\" does not have.",
+               publication, database ? database : "");
+    buf_append_str(&out[0].mend, "choose another name with --publication");
+    return 1;
 }
 
 void precondition_findings_deinit(struct precondition_finding *findings, size_t n)

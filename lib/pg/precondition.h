@@ -44,6 +44,9 @@ struct server_facts {
     bool name_too_long;   /* the publication's, for an identifier in the server's encoding */
     int name_max;         /* bytes of an identifier */
     bool publication_exists;
+    /* As the connection spells it: over one of SQL_ASCII the server's own bytes, which START_REPLICATION needs. "":
+     * there is none. */
+    char publication[PRECONDITION_NAME_SIZE];
     bool slot_exists;
     bool slot_logical;
     char slot_plugin[PRECONDITION_NAME_SIZE];
@@ -83,7 +86,7 @@ struct precondition_finding {
     const char *id; /* stable: "wal-level", "replication-right", "emit-right", "version", "plugin",
                        "two-phase", "publication", "pooler", "database", "recovery", "slot-in-use",
                        "slot-missing", "slot-invalidated"; for setup also "create-right",
-                       "slots-used", "name-length" */
+                       "slots-used", "name-length"; of a query that failed "name-encoding" */
     enum precondition_class klass;
     struct buf text; /* one sentence: what was found, what was expected */
     struct buf mend; /* the command or setting that mends it */
@@ -130,6 +133,11 @@ enum precondition_class precondition_verdict(const struct precondition_finding *
  */
 size_t precondition_explain_connect(const char *sqlstate, const char *message, const char *role,
                                     struct precondition_finding out[PRECONDITION_MAX]) MUST_CHECK;
+
+/** Why the query of precondition_query() failed with `sqlstate`, when it is a finding. 0 or 1. */
+size_t precondition_explain_query(struct pg_conn *conn, const char *sqlstate,
+                                  const char *publication,
+                                  struct precondition_finding out[PRECONDITION_MAX]) MUST_CHECK;
 
 /** Frees the texts of findings; those of n = 0 are not looked at. */
 void precondition_findings_deinit(struct precondition_finding *findings, size_t n);

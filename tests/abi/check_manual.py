@@ -135,9 +135,11 @@ def check_conf(walbusd, walbus, path):
 
 def ids_of_sources(root):
     """The ids of the table of preconditions, and of every line that the daemon can log."""
-    ids = set(re.findall(r'^    \{"([a-z-]+)", PRECONDITION_', read(root, "lib/pg/precondition.c"), re.M))
+    table = read(root, "lib/pg/precondition.c")
+    ids = set(re.findall(r'^    \{"([a-z-]+)", PRECONDITION_', table, re.M))
     if len(ids) < 10:
         faults.append("the table of preconditions was not found in lib/pg/precondition.c")
+    ids |= set(re.findall(r'\.id = "([a-z-]+)"', table))  # found by another way than the facts
     # log_line(logger, level, "id", …), and what hands an id on to it.
     calls = re.compile(r'\b(?:log_line\([^,"]+,[^,"]+|source_fail\([^,"]+|source_fail_with\([^,]+,\s*"[^"]*"),'
                        r'\s*"([a-z.-]+)"')

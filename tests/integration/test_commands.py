@@ -565,6 +565,37 @@ def test_tail_survives_a_restart_of_the_router(bus, conn):
     assert result.err.count(b"ready\n") == 1
 
 
+IN_A_RUN_OF_ITS_OWN = 'mount -t tmpfs tmpfs /run && mkdir /run/walbus && mount --bind "$0" /run/walbus && exec "$@"'
+
+
+def test_tail_looks_for_the_router_at_every_connect(bus, conn):
+    """At the first of the usual places that is there by then: the system's own at the start, the user's later."""
+    system, user = (places.new_folder("walbus-place-") for _ in range(2))
+    own_run = ["unshare", "--mount", "sh", "-c", IN_A_RUN_OF_ITS_OWN, system]
+    try:
+        if subprocess.run([*own_run, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+            pytest.skip("no right to mount")
+        with Router(bus.dsn(), socket=os.path.join(system, "walbus.sock")) as router:
+            router.start()
+            with Running("tail", "--output", "json", "--count", "2", env={"XDG_RUNTIME_DIR": user},
+                         program=[*own_run, places.walbus()]) as tail:
+                tail.wait_ready()
+                conn.emit("before", b"")
+                tail.wait_lines(1)
+                router.stop()
+                router.socket = os.path.join(user, "walbus.sock")
+                router.start()
+                wait_for(lambda: any(s.get("state") == "active" for s in router.status()["sessions"]), 20,
+                         "tail is subscribed again")
+                conn.emit("after", b"")
+                result = tail.wait_exit(30)
+        assert result.status == 0, result
+        assert [line["prefix"] for line in result.json_lines() if "prefix" in line] == ["before", "after"]
+    finally:
+        shutil.rmtree(system)
+        shutil.rmtree(user)
+
+
 # ---- status
 
 @pytest.mark.every_major

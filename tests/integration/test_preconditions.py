@@ -42,9 +42,9 @@ def unquoted(log):
     return log.replace('\\"', '"')
 
 
-def both(dsn, *words, args=()):
+def both(dsn, *words, publication="walbus"):
     """Router and setup refuse with all of these words."""
-    for text in (refused_by_router(dsn), refused_by_setup(dsn, *args)):
+    for text in (refused_by_router(dsn, publication=publication), refused_by_setup(dsn, "--publication", publication)):
         for word in words:
             assert word in unquoted(text), text
 
@@ -150,6 +150,37 @@ def test_length_of_the_publications_name(server, encoding, name, fits):
                 assert nothing_is_made(server, conn)
     finally:
         server.drop_bus(database, publication=name)
+
+
+@pytest.mark.parametrize("encoding", ["UTF8", "LATIN1", "SQL_ASCII", "EUC_JP"])
+def test_a_publications_name_in_other_encodings(server, encoding):
+    """Setup and router mean the same name, though one connection of theirs converts and the other does not."""
+    database, name = f"named_{encoding.lower()}", "größe" if encoding != "EUC_JP" else "日本"
+    server.create_database(database, encoding=encoding)
+    try:
+        for word in ("created", "is there already"):
+            done = walbus("setup", "--dsn", server.dsn(database), "--publication", name)
+            assert done.status == 0 and done.text.splitlines()[0] == f'publication "{name}" {word}', done
+        with server.connect(database) as conn:
+            with Router(server.dsn(database), publication=name) as router:
+                sub = router.start().subscriber()
+                conn.emit("a", b"")
+                assert [m.prefix for m in sub.drain(conn)] == [b"a"]
+                # The look-up over its ordinary connection has seen it too.
+                wait_for(lambda: router.status()["heartbeat_age_ms"] is not None, 15, "the heartbeat is back")
+                assert "publication-dropped" not in router.log()
+            assert walbus("teardown", "--dsn", server.dsn(database), "--publication", name).status == 0
+            assert conn.rows("SELECT 1 FROM pg_publication") == []
+            log = unquoted(refused_by_router(server.dsn(database), publication=name))
+            assert f'There is no publication "{name}"' in log, log
+    finally:
+        walbus("teardown", "--dsn", server.dsn(database), "--publication", name, "--force")
+
+
+def test_a_publications_name_that_the_encoding_does_not_have(server):
+    server.create_database("latin", encoding="LATIN1")
+    both(server.dsn("latin"), 'The publication\'s name "€" has a character', "choose another name with --publication",
+         publication="€")
 
 
 @pytest.mark.parametrize("name", ["Bad name", "a-b", "ä", 64 * "s"])

@@ -19,6 +19,7 @@ ROUND_SECONDS = 5
 # bytes of a content, messages in a round, rounds: 200 MB each
 SHAPES = {"small": (300, 20_000, 30), "60 kB": (60_000, 170, 20), "100 kB": (100_000, 100, 20),
           "1 MB": (1_000_000, 10, 20)}
+EVERYWHERE = "60 kB"  # the quickest
 
 
 LAG_ROUNDS = 3
@@ -97,8 +98,7 @@ def test_stopped_filtered_subscribers(bus, conn):
         wait_for(lambda: len(router.status()["sessions"]) == 2, 10, "the stopped ones are gone")
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_one_stopped_subscriber(bus, conn, shape):
+def one_stopped(bus, conn, shape):
     build = places.plain_build()
     if build is None:
         pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
@@ -130,6 +130,17 @@ def test_one_stopped_subscriber(bus, conn, shape):
         conn.emit("load.none", b"")
         assert [m.prefix for m in filtered.drain(conn)] == [b"load.none"]
         assert router.rss_anon() < MEMORY_MAX
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != EVERYWHERE])
+def test_one_stopped_subscriber(bus, conn, shape):
+    one_stopped(bus, conn, shape)
+
+
+@pytest.mark.every_major
+def test_one_stopped_subscriber_on_every_major(bus, conn):
+    """How fast a server sends, and in which pieces, is its own."""
+    one_stopped(bus, conn, EVERYWHERE)
 
 
 def test_many_stopped_subscribers(bus, conn):

@@ -255,6 +255,26 @@ def test_across_restarts(bus, conn):
         close(running)
 
 
+BACKLOG = 300_000
+BACKLOG_SIZE = 100
+
+
+def test_it_keeps_up_with_a_backlog(bus, conn):
+    """As fast as the router can send, from one transaction: some 50 MB, twice what may wait for one subscriber."""
+    with Router(bus.dsn(), build=places.plain_build()) as router:
+        router.start()
+        with Running("--socket", router.socket, "backlog", END, program=[sys.executable, PROGRAM]) as running:
+            running.wait_ready()
+            conn.run("SELECT count(pg_logical_emit_message(true, 'backlog', lpad(i::text, %s, '.')))"
+                     " FROM generate_series(1, %s) i", BACKLOG_SIZE, BACKLOG)
+            conn.emit(END, b"")
+            wait_for(lambda: END.encode() in running.out[-1000:], 120, "the end", every=1)  # it is much that is read
+            done = running.stop()
+            assert (done.status, done.err) == (0, b"ready\n"), done.err
+            found = lines(running)
+        assert [int(line["payload"].strip(".")) for line in found[:-1]] == list(range(1, BACKLOG + 1))
+
+
 def test_without_a_router(tmp_path):
     running = Running("--socket", str(tmp_path / "none"), program=[sys.executable, PROGRAM])
     done = running.wait_exit()

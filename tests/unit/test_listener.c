@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -348,13 +349,15 @@ START_TEST(lengths_of_the_path)
 
     setup();
     (void)snprintf(sub, sizeof sub, "%s/run", folder);
-    path_of(107);
-    ck_assert_int_eq(open_here(), 0);
-    assert_connects(true);
-    ck_assert(S_ISSOCK(stat_of(path).st_mode)); /* not a shorter one */
-    listener_close(&listener);
-    assert_absent(path);
-    ck_assert_int_eq(rmdir(sub), 0);
+    for (size_t size = 102; size <= 107; size++) { /* with and without room for a name beside it */
+        path_of(size);
+        ck_assert_int_eq(open_here(), 0);
+        assert_connects(true);
+        ck_assert(S_ISSOCK(stat_of(path).st_mode)); /* not a shorter one */
+        listener_close(&listener);
+        assert_absent(path);
+        ck_assert_int_eq(rmdir(sub), 0);
+    }
     for (size_t size = 108; size < 250; size += 71) {
         path_of(size);
         ck_assert_int_eq(open_here(), -ENAMETOOLONG);
@@ -373,6 +376,110 @@ START_TEST(lengths_of_the_path)
     path[0] = '\0';
     ck_assert_int_eq(open_here(), -EINVAL);
     teardown(); /* the folder is empty */
+}
+END_TEST
+
+/** Connects as soon as the path is there; exits with the errno of an attempt that failed otherwise. */
+static void connect_when_seen(void)
+{
+    int fd;
+
+    do
+        fd = fd_connect_unix(path);
+    while (fd == -ENOENT);
+    _exit(fd < 0 ? -fd : 0);
+}
+
+START_TEST(whoever_sees_it_can_connect)
+{
+    setup();
+    for (unsigned i = 0; i < 300; i++) {
+        int status;
+        pid_t pid = fork();
+
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0)
+            connect_when_seen();
+        if (i % 4) /* so that it is looking already */
+            (void)usleep(300);
+        ck_assert_int_eq(open_here(), 0);
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFEXITED(status));
+        ck_assert_msg(WEXITSTATUS(status) == 0, "round %u: %s", i, strerror(WEXITSTATUS(status)));
+        listener_close(&listener);
+    }
+    teardown(); /* and no other name is left */
+}
+END_TEST
+
+/** Puts a file at the path once the socket is there under its first name; exits with 0 if in time. */
+static void make_file_before_it(const char *beside)
+{
+    while (access(beside, F_OK) < 0 && access(path, F_OK) < 0)
+        ;
+    _exit(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) < 0);
+}
+
+START_TEST(what_comes_between_is_left_alone)
+{
+    char beside[sizeof path + 8];
+
+    setup();
+    (void)snprintf(beside, sizeof beside, "%s.new", path);
+    for (unsigned i = 0; i < 50; i++) {
+        int status;
+        pid_t pid = fork();
+
+        ck_assert_int_ge(pid, 0);
+        if (pid == 0)
+            make_file_before_it(beside);
+        (void)usleep(1000);
+        int r = open_here();
+        ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+        ck_assert(WIFEXITED(status));
+        bool made = WEXITSTATUS(status) == 0;
+        ck_assert_int_eq(r, made ? -EADDRINUSE : 0);
+        ck_assert(made ? S_ISREG(stat_of(path).st_mode) : S_ISSOCK(stat_of(path).st_mode));
+        assert_absent(beside);
+        listener_close(&listener);
+        if (made)
+            ck_assert_int_eq(unlink(path), 0);
+        assert_absent(path);
+    }
+    teardown();
+}
+END_TEST
+
+START_TEST(what_stands_beside_it)
+{
+    char beside[sizeof path + 8], want[2 * LISTENER_WHY_SIZE];
+
+    setup();
+    (void)snprintf(beside, sizeof beside, "%s.new", path);
+    int fd = bound_socket(beside, SOCK_STREAM, true); /* of a router that was killed */
+    ck_assert_int_eq(close(fd), 0);
+    ck_assert_int_eq(open_here(), 0);
+    assert_absent(beside);
+    assert_connects(true);
+    listener_close(&listener);
+
+    fd = bound_socket(beside, SOCK_STREAM, true); /* of one that lives */
+    ck_assert_int_eq(open_here(), -EADDRINUSE);
+    (void)snprintf(want, sizeof want,
+                   "another process listens on %s: stop it or choose another --socket", beside);
+    ck_assert_str_eq(why, want);
+    assert_absent(path);
+    ck_assert(S_ISSOCK(stat_of(beside).st_mode));
+    ck_assert_int_eq(close(fd), 0);
+    ck_assert_int_eq(unlink(beside), 0);
+
+    make_file(beside);
+    ck_assert_int_eq(open_here(), -EADDRINUSE);
+    ck_assert_int_eq(stat_of(beside).st_size, 4);
+    assert_absent(path);
+    ck_assert_int_eq(listener.fd, -1);
+    ck_assert_int_eq(unlink(beside), 0);
+    teardown();
 }
 END_TEST
 
@@ -437,4 +544,6 @@ __attribute__((constructor)) static void open_libuv(void)
 
 UNIT_MAIN("listener", modes_and_masks, groups, closing_is_idempotent, a_stale_socket_is_replaced,
           a_live_one_is_refused, what_is_no_socket_is_left_alone,
-          the_path_is_removed_only_while_it_is_ours, the_folder, lengths_of_the_path, accepting)
+          the_path_is_removed_only_while_it_is_ours, the_folder, lengths_of_the_path,
+          whoever_sees_it_can_connect, what_comes_between_is_left_alone, what_stands_beside_it,
+          accepting)

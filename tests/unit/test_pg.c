@@ -607,8 +607,23 @@ START_TEST(explain_connect)
 }
 END_TEST
 
+START_TEST(explain_query)
+{
+    struct precondition_finding out[PRECONDITION_MAX];
+
+    ck_assert_uint_eq(precondition_explain_query(NULL, "", "p", out), 0);
+    ck_assert_uint_eq(precondition_explain_query(NULL, "22021", "p", out), 0);
+    ck_assert_uint_eq(precondition_explain_query(NULL, "22P05", "p", out), 1);
+    ck_assert_str_eq(out[0].id, "name-encoding");
+    ck_assert_int_eq(precondition_verdict(out, 1), PRECONDITION_REFUSE);
+    ck_assert_ptr_nonnull(strstr(buf_str(&out[0].text), "name \"p\" has a character"));
+    ck_assert_str_eq(buf_str(&out[0].mend), "choose another name with --publication");
+    precondition_findings_deinit(out, 1);
+}
+END_TEST
+
 UNIT_MAIN("pg", quoting, messages_of_libpq, sqlstate_of_message, password_in_dsn,
           connect_params_in_order, patience, connect_that_fails, array_bytes, statement_of_one,
           statement_of_many, statement_too_large, reading_lsns, nothing_to_find, each_row,
           rows_by_version, right_to_make_a_slot, physical_slot, everything_at_once,
-          verdict_of_findings, explain_connect)
+          verdict_of_findings, explain_connect, explain_query)

@@ -172,5 +172,51 @@ START_TEST(random_input)
 }
 END_TEST
 
+START_TEST(a_header_that_is_refused_behind_requests_of_a_turn)
+{
+    static const uint8_t over[] = {0xff, 0xff, 0xff, 0xff, 0x7f, FRAME_FLAG_IGNORABLE, 0, 0};
+
+    for (int subscribed = 0; subscribed < 2; subscribed++) {
+        setup();
+        if (subscribed)
+            subscribe();
+        else
+            greet();
+        for (unsigned i = 0; i < SESSION_REQUESTS_A_TURN; i++)
+            put_request(i);
+        buf_append(&out, over, sizeof over);
+        send_out();
+        for (unsigned i = 0; i < SESSION_REQUESTS_A_TURN; i++)
+            assert_error(CONTROL_ERROR_UNSUPPORTED, "No.", false);
+        /* Its body never comes: nothing but the header itself makes the session look at it. */
+        assert_fatal(CONTROL_ERROR_PROTOCOL,
+                     "a frame body of 4294967295 bytes, at most 1048576 are accepted");
+        teardown();
+    }
+}
+END_TEST
+
+START_TEST(who_says_no_more_is_told_why_it_is_refused)
+{
+    for (int state = 0; state < 3; state++) {
+        setup();
+        if (state == 1)
+            greet();
+        if (state == 2)
+            subscribe();
+        put_frame(FRAME_GAP, 0, "body", 4);
+        ck_assert_int_eq(send(client, out.data, out.size, MSG_NOSIGNAL), (ssize_t)out.size);
+        buf_clear(&out);
+        ck_assert_int_eq(shutdown(client, SHUT_WR), 0); /* both are there in the same turn */
+        turns(3);
+        assert_fatal(CONTROL_ERROR_PROTOCOL,
+                     state == 0 ? "HELLO expected first, found frame type 0x14"
+                                : "a client does not send frame type 0x14 (GAP)");
+        teardown();
+    }
+}
+END_TEST
+
 UNIT_MAIN("session_input", malformed_bodies, unknown_frames, largest_body, headers_that_are_none,
-          input_in_pieces_of_every_size, random_input)
+          input_in_pieces_of_every_size, a_header_that_is_refused_behind_requests_of_a_turn,
+          who_says_no_more_is_told_why_it_is_refused, random_input)
