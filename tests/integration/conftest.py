@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: PostgreSQL
+import contextlib
 import os
 import resource
 import signal
@@ -8,21 +9,36 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from harness import places  # noqa: E402
+from harness import cluster, places  # noqa: E402
 from harness.router import Router  # noqa: E402
 from harness.server import Server  # noqa: E402
 
 # Every wait inside a test has its own deadline; this one ends a test that waits where nobody thought of one.
 TEST_SECONDS = 240
 
+# Files of which one major takes longest, half a minute to three: they are begun first, so that at the end no worker is
+# left alone with one.
+LONG_FILES = ("test_commands", "test_large", "test_slow", "test_quiet", "test_shutdown", "test_preconditions",
+              "test_faults", "test_silence", "test_quickstart", "test_cost", "test_timeline")
+
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "every_major(since=…, until=…): runs on each of WALBUS_TEST_MAJORS in that "
                                        "range, a test without it once. A test's own mark goes before its file's.")
+    config.addinivalue_line("markers", "once: in a file with that mark, a test which no major can change.")
+    if not hasattr(config, "workerinput"):  # the workers of pytest-xdist have it from the process that starts them
+        shared = contextlib.ExitStack()
+        config.add_cleanup(shared.close)
+        shared.enter_context(cluster.templates())
+
+
+def every_major(item):
+    """The mark, None: it runs once."""
+    return None if item.get_closest_marker("once") else item.get_closest_marker("every_major")
 
 
 def pytest_generate_tests(metafunc):
-    if len(places.MAJORS.all) > 1 and metafunc.definition.get_closest_marker("every_major"):
+    if len(places.MAJORS.all) > 1 and every_major(metafunc.definition):
         metafunc.parametrize("major", places.MAJORS.all, indirect=True, scope="module")
 
 
@@ -33,7 +49,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         major = parameters.get("major", places.MAJORS.home)
-        mark = item.get_closest_marker("every_major")
+        mark = every_major(item)
         limits = mark.kwargs if mark else {}
         if not limits.get("since", 0) <= major <= limits.get("until", major):
             left_out.append(item)
@@ -42,7 +58,8 @@ def pytest_collection_modifyitems(config, items):
         item.user_properties.append(("major", major))
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(f"{item.module.__name__}-{major}"))
-    items[:] = kept
+    order = {name: i for i, name in enumerate(LONG_FILES)}
+    items[:] = sorted(kept, key=lambda item: order.get(item.module.__name__, len(order)))
     if left_out:
         config.hook.pytest_deselected(items=left_out)
 
@@ -90,6 +107,8 @@ def bus(server):
     """Publication and slot in the database postgres, gone afterwards."""
     server.create_bus()
     yield server
+    if not server.is_running:  # a test failed in between; the next ones need not fail for that
+        server.start()
     server.drop_bus()
 
 

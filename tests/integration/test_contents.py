@@ -210,6 +210,7 @@ def read_pty(master, running, seconds):
             return data
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_a_terminal_gets_no_control_characters(router, conn, output):
     master, slave = pty.openpty()
@@ -242,6 +243,7 @@ def test_a_terminal_gets_no_control_characters(router, conn, output):
     assert "evil title" in text and "txt.exe" in text, "the rest is shown"
 
 
+@pytest.mark.once
 def test_colours_of_a_payload_are_not_the_commands_own(router, conn):
     """Without a terminal there are no colours, so every escape would be the payload's."""
     with Running("tail", "--socket", router.socket, "--count", "1") as tail:

@@ -270,6 +270,7 @@ class StandIn:
         shutil.rmtree(self.folder)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("version,shown", [("13.9", "13.9"), ("9.6.24", "9.6.24"), ("13.22 (Debian 13.22-1)", "13.22")])
 def test_old_server(version, shown):
     with StandIn(version) as stand_in:
@@ -516,6 +517,7 @@ def test_invalidated_slot(bus, conn):
         bus.reload(max_slot_wal_keep_size=None, max_wal_size=None)
 
 
+@pytest.mark.once
 def test_server_that_is_not_there(server):
     """No reason to end: it is retried."""
     with Router("host=/nonexistent dbname=postgres user=postgres") as router:
@@ -544,6 +546,7 @@ def test_server_that_starts_later():
                 assert [m.prefix for m in sub.drain(conn)] == [b"a"]
 
 
+@pytest.mark.once
 def test_bad_dsn():
     with Router("host=/nonexistent nonsense") as router:
         router.spawn()
@@ -551,6 +554,7 @@ def test_bad_dsn():
         assert not os.path.lexists(router.socket)
 
 
+@pytest.mark.once
 def test_two_routers_on_one_socket(router, bus):
     with Router(bus.dsn(), socket=router.socket) as second:
         second.spawn()
@@ -561,6 +565,7 @@ def test_two_routers_on_one_socket(router, bus):
     assert stat.S_ISSOCK(os.lstat(router.socket).st_mode)
 
 
+@pytest.mark.once
 def test_stale_socket_is_replaced(bus, conn):
     with Router(bus.dsn()) as router:
         router.start()
@@ -572,6 +577,7 @@ def test_stale_socket_is_replaced(bus, conn):
         assert [m.prefix for m in sub.drain(conn)][-1] == b"a"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("kind", ["file", "empty file", "folder", "link to a file", "dangling link", "fifo"])
 def test_other_things_at_the_path_are_never_deleted(bus, kind):
     with Router(bus.dsn()) as router:
@@ -598,6 +604,7 @@ def test_other_things_at_the_path_are_never_deleted(bus, kind):
         assert kind != "dangling link" or not os.path.lexists(other)
 
 
+@pytest.mark.once
 def test_socket_path_that_is_too_long(bus):
     with Router(bus.dsn(), socket="/tmp/" + "x" * 103) as router:
         router.spawn()

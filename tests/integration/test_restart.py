@@ -139,6 +139,7 @@ def test_walsender_killed_inside_a_transaction(router, bus, conn):
     assert sub.seen(sub.collect(1)) == [(b"a", b"behind")]
 
 
+@pytest.mark.once
 def test_socket_is_gone_and_back(bus):
     router = Router(bus.dsn())
     with router:
@@ -149,6 +150,7 @@ def test_socket_is_gone_and_back(bus):
         Subscriber(router.socket).close()
 
 
+@pytest.mark.once
 def test_hangup_changes_nothing(router, conn):
     """SIGHUP is no end, and says that it changes nothing; so do --help and, by check_manual.py, the page."""
     sub = router.subscriber()

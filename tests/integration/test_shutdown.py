@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: PostgreSQL
 """The router never holds up the server, and the server's wal_sender_timeout never cuts the router."""
 
+import contextlib
+import socket
 import threading
 import time
 
@@ -8,14 +10,27 @@ import psycopg2
 import pytest
 from harness.router import Router
 from harness.server import Server, one
-from harness.subscriber import Subscriber
+from harness.subscriber import Message, Subscriber
 from harness.waiting import Deadline, holds_for, wait_for
 
 pytestmark = pytest.mark.every_major
 
 STOP_SECONDS = 2.0
-# More than twice wal_sender_timeout.
-WATCH_SECONDS = 12.5
+# On a machine that is not busy the server by itself takes 0.1 s.
+STOP_FACTOR = 5
+WAL_SENDER_TIMEOUT = "3s"
+# More than twice that.
+WATCH_SECONDS = 7
+
+
+def stop_fast(server):
+    """Stops it; the router has not held it up. Where that takes longer than we promise, the machine may be busy: then a
+    copy, which nobody is connected to, is stopped as well."""
+    took = server.stop("fast")
+    if took >= STOP_SECONDS:
+        with Server(copy_of=server) as alone:
+            by_itself = alone.start().stop("fast")
+        assert took < STOP_SECONDS + STOP_FACTOR * by_itself, (took, by_itself)
 
 
 def goes_on(router, server, sub):
@@ -31,7 +46,7 @@ def test_stop_while_idle(router, server, conn):
     assert [m.prefix for m in sub.collect(1)] == [b"before"]
     pid = router.pid
     for _ in range(2):
-        assert server.stop("fast") < STOP_SECONDS
+        stop_fast(server)
         assert router.status()["state"] in ("connecting", "waiting")
         server.start()
         with server.connect() as own:
@@ -46,7 +61,7 @@ def test_stop_right_after_messages(router, server):
         with server.connect() as conn:
             conn.run("SELECT count(pg_logical_emit_message(i % 2 = 0, 'm', int4send(i))) "
                      "FROM generate_series(1, 1000) i")
-        assert server.stop("fast") < STOP_SECONDS
+        stop_fast(server)
         server.start()
         messages = goes_on(router, server, sub)
         assert sorted(int.from_bytes(m.content, "big") for m in messages) == list(range(1, 1001)), f"round {n}"
@@ -69,7 +84,7 @@ def test_open_transactions_die_with_the_server(router, server, conn):
     conn.emit("never", b"")
     alone = server.connect()
     alone.emit("alone", b"", transactional=False)
-    assert server.stop("fast") < STOP_SECONDS
+    stop_fast(server)
     server.start()
     alone.close()
     assert [m.prefix for m in goes_on(router, server, sub)] == [b"alone"]
@@ -98,7 +113,7 @@ def test_stop_while_not_yet_allowed_to_advance():
                 conn.run("CHECKPOINT")
             # Keepalives come, and are not acknowledged: nothing has proved yet that messages come through.
             holds_for(lambda: server.slot()["confirmed"] == confirmed, 2, "the slot stays where it is")
-            assert server.stop("fast") < STOP_SECONDS
+            stop_fast(server)
             for filler in fillers:
                 filler.close()
             server.start()
@@ -107,8 +122,10 @@ def test_stop_while_not_yet_allowed_to_advance():
             assert [m.prefix for m in goes_on(router, server, sub)] == [b"after"]
 
 
-BACKLOG_MESSAGES = 5000
+BACKLOG_MESSAGES = 2000
 BACKLOG_SIZE = 100_000
+# Of the reader, between messages: 50 MB a second at most, so that a backlog lasts for longer than a stop on any machine.
+READ_EVERY = 0.002
 
 
 def number(message):
@@ -133,7 +150,8 @@ def test_stop_while_catching_up(bus, transactions):
             deadline = Deadline(180, "the rest of the backlog")
             try:
                 while not sub.messages or number(sub.messages[-1]) < BACKLOG_MESSAGES:
-                    sub.next(deadline)
+                    if isinstance(sub.next(deadline), Message):
+                        time.sleep(READ_EVERY)
             except Exception as e:  # shown by the assertion below
                 failures.append(e)
 
@@ -147,7 +165,7 @@ def test_stop_while_catching_up(bus, transactions):
             with bus.connect() as conn:
                 at_stop = conn.rows("SELECT r.state, pg_current_wal_lsn() - s.confirmed_flush_lsn "
                                     "FROM pg_replication_slots s JOIN pg_stat_replication r ON r.pid = s.active_pid")
-            assert bus.stop("fast") < STOP_SECONDS
+            stop_fast(bus)
             reached = len(sub.messages)
             assert [state for state, _ in at_stop] == ["catchup"], "the backlog was too small to be still in progress"
             assert at_stop[0][1] > BACKLOG_MESSAGES * BACKLOG_SIZE // 10, at_stop
@@ -159,13 +177,15 @@ def test_stop_while_catching_up(bus, transactions):
             assert numbers == list(range(numbers[0], BACKLOG_MESSAGES + 1)), "none twice, none missing"
             router.wait_state("streaming", 40)
         finally:
-            reader.join(200)
+            with contextlib.suppress(OSError):
+                sub.connection.socket.shutdown(socket.SHUT_RDWR)  # it may still wait
+            reader.join(20)
             sub.close()
 
 
 @pytest.fixture
 def impatient(server):
-    server.reload(wal_sender_timeout="5s")
+    server.reload(wal_sender_timeout=WAL_SENDER_TIMEOUT)
     server.create_bus()
     yield server
     server.drop_bus()
@@ -277,6 +297,7 @@ def test_a_killed_heartbeat_session_is_no_reason_to_reconnect(router, server, co
     assert server.walsenders() == before
 
 
+@pytest.mark.once
 def test_router_stop_is_quick(bus, conn):
     with Router(bus.dsn()) as router:
         router.start()

@@ -14,12 +14,32 @@ from harness.subscriber import SUBSCRIBE, SUBSCRIBED, Connection, RouterError, S
 from harness.waiting import Deadline, wait_for
 
 MEMORY_MAX = 64 << 20
+# For a round of messages behind a stopped subscriber, on any machine…
 ROUND_SECONDS = 5
+# … or so many times what one took before the subscriber was stopped: the machine may be busy, and get busier.
+ROUND_FACTOR = 10
+# SESSION_LEAVE_MS: so long a frame that says why waits for a client that does not read.
+LEAVE_SECONDS = 60
 
-# bytes of a content, messages in a round, rounds: 200 MB each
-SHAPES = {"small": (300, 20_000, 30), "60 kB": (60_000, 170, 20), "100 kB": (100_000, 100, 20),
+# bytes of a content, messages in a round, rounds: 200 MB each, of the small ones 120 and their frames
+SHAPES = {"small": (300, 20_000, 20), "60 kB": (60_000, 170, 20), "100 kB": (100_000, 100, 20),
           "1 MB": (1_000_000, 10, 20)}
 EVERYWHERE = "60 kB"  # the quickest
+
+
+def read_round(reader, count, limit=60):
+    """Returns how long the next one may take."""
+    began = time.monotonic()
+    reader.collect(count, seconds=limit)
+    reader.messages.clear()
+    return max(ROUND_SECONDS, ROUND_FACTOR * (time.monotonic() - began))
+
+
+def assert_too_slow(router, results, frozen_at):
+    """All of these were let go for that reason, and were told so."""
+    assert router.status()["too_slow"] == len(results)
+    told = {"too-slow"} if time.monotonic() - frozen_at < LEAVE_SECONDS else {"too-slow", None}
+    assert {result["code"] for result in results} <= told, results
 
 
 LAG_ROUNDS = 3
@@ -81,20 +101,25 @@ def test_stopped_filtered_subscribers(bus, conn):
         pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
     with Router(bus.dsn(), build=build) as router:
         router.start()
+        reader = router.subscriber("load.>")
+
+        def emit():
+            conn.run("SELECT count(pg_logical_emit_message(true, CASE i % 2 WHEN 0 THEN 'load.a' ELSE 'load.b' "
+                     "END, '')) FROM generate_series(1, 20000) i")
+        emit()
+        limit = read_round(reader, 20_000)
         stopped = [router.subscriber_process("load.a", "mark") for _ in range(60)]
         for process in stopped:
             process.freeze()
-        reader = router.subscriber("load.>")
+        frozen_at = time.monotonic()
         with router.watched_memory() as memory:
             for _ in range(15):
-                conn.run("SELECT count(pg_logical_emit_message(true, CASE i % 2 WHEN 0 THEN 'load.a' ELSE 'load.b' "
-                         "END, '')) FROM generate_series(1, 20000) i")
-                reader.collect(20_000, seconds=ROUND_SECONDS)
-                reader.messages.clear()
+                emit()
+                read_round(reader, 20_000, limit)
         assert memory.most < MEMORY_MAX, memory.most
         for process in stopped:
             process.thaw()
-        assert {process.result()["code"] for process in stopped} == {"too-slow"}
+        assert_too_slow(router, [process.result() for process in stopped], frozen_at)
         wait_for(lambda: len(router.status()["sessions"]) == 2, 10, "the stopped ones are gone")
 
 
@@ -108,24 +133,24 @@ def one_stopped(bus, conn, shape):
         reader = router.subscriber(keep=0)
         filtered = router.subscriber("load.none", "test.>")
         stopped = router.subscriber_process()
+
+        def emit():
+            conn.run("SELECT count(pg_logical_emit_message(true, 'load.all', convert_to(repeat('x', %s), 'UTF8'))) "
+                     "FROM generate_series(1, %s)", size, count)
+        emit()
+        limit = read_round(reader, count)
         stopped.freeze()
+        frozen_at = time.monotonic()
         with router.watched_memory() as memory:
             for n in range(rounds):
-                began = time.monotonic()
-                conn.run("SELECT count(pg_logical_emit_message(true, 'load.all', convert_to(repeat('x', %s), 'UTF8'))) "
-                         "FROM generate_series(1, %s)", size, count)
-                emitted = time.monotonic()
-                messages = reader.collect(count, seconds=ROUND_SECONDS)
-                assert len(messages) == count
-                reader.messages.clear()
+                emit()
+                read_round(reader, count, limit)
                 assert memory.most < MEMORY_MAX, f"{memory.most >> 20} MB in round {n + 1}"
-                assert time.monotonic() - emitted < ROUND_SECONDS, (n, emitted - began)
         assert memory.most < MEMORY_MAX, memory.most
         filtered.drain(conn)
         stopped.thaw()
         result = stopped.result()
-        assert result["code"] == "too-slow", result
-        assert 0 < len(result["text"])
+        assert_too_slow(router, [result], frozen_at)
         assert result["messages"] < count * rounds
         conn.emit("load.none", b"")
         assert [m.prefix for m in filtered.drain(conn)] == [b"load.none"]
@@ -150,20 +175,25 @@ def test_many_stopped_subscribers(bus, conn):
         pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
     with Router(bus.dsn(), build=build) as router:
         router.start()
+        reader = router.subscriber()
+
+        def emit():
+            conn.run("SELECT count(pg_logical_emit_message(true, 'load', convert_to(repeat('x', 1000), 'UTF8'))) "
+                     "FROM generate_series(1, 10000)")
+        emit()
+        limit = read_round(reader, 10_000)
         stopped = [router.subscriber_process() for _ in range(8)]
         for process in stopped:
             process.freeze()
-        reader = router.subscriber()
+        frozen_at = time.monotonic()
         with router.watched_memory() as memory:
             for _ in range(10):
-                conn.run("SELECT count(pg_logical_emit_message(true, 'load', convert_to(repeat('x', 1000), 'UTF8'))) "
-                         "FROM generate_series(1, 10000)")
-                reader.collect(10_000, seconds=ROUND_SECONDS)
-                reader.messages.clear()
+                emit()
+                read_round(reader, 10_000, limit)
         assert memory.most < MEMORY_MAX, memory.most
         for process in stopped:
             process.thaw()
-        assert {process.result()["code"] for process in stopped} == {"too-slow"}
+        assert_too_slow(router, [process.result() for process in stopped], frozen_at)
 
 
 def test_a_short_pause_is_forgiven(router, conn):
@@ -177,10 +207,13 @@ def test_a_short_pause_is_forgiven(router, conn):
     paused.thaw()
     conn.emit("load", b"")
     reader.collect(1)
-    wait_for(lambda: all(s["queued_bytes"] == 0 for s in router.status()["sessions"]), 10, "all is sent")
+    wait_for(lambda: all(s["queued_bytes"] == 0 for s in router.status()["sessions"]), 30, "all is sent")
+    assert router.status()["too_slow"] == 0
     router.stop()
     result = paused.result()
-    assert (result["messages"], result["code"]) == (1001, "stopping")
+    # None: the machine is so busy that it did not read the rest within ROUTER_DRAIN_MS, and the frame with the reason
+    # found no room behind it.
+    assert result["messages"] == 1001 and result["code"] in ("stopping", None), result
 
 
 BACKLOG_MESSAGES = 100_000

@@ -15,7 +15,7 @@ SINCE_17 = {"transaction_timeout": "1s"}
 TIMEOUTS = {"statement_timeout": "1s", "lock_timeout": "500ms", "idle_in_transaction_session_timeout": "1s",
             "idle_session_timeout": "1s"}
 # Longer than each, and than deadlock_timeout (1 s), behind which a wait for a lock looks at itself again.
-WAIT_SECONDS = 3
+WAIT_SECONDS = 2
 
 
 def timeouts_of(conn):

@@ -116,13 +116,22 @@ def die_with_parent(sig=signal.SIGKILL):
     return run
 
 
-def new_folder(prefix="walbus-"):
+def new_folder(prefix="walbus-", base=None):
     """A folder whose path leaves room for socket names (107 bytes in all)."""
-    base = tempfile.gettempdir()
+    base = base or tempfile.gettempdir()
     if len(base) > 40:
         base = "/tmp"
     folder = tempfile.mkdtemp(prefix=prefix, dir=base)
     os.chmod(folder, 0o755)
+    return folder
+
+
+def new_server_folder(prefix):
+    """A folder of the server's user, in WALBUS_TEST_DATA, else where all others are."""
+    folder = new_folder(prefix, os.environ.get("WALBUS_TEST_DATA"))
+    user = unprivileged()
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
     return folder
 
 

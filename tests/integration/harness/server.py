@@ -14,6 +14,7 @@ import time
 import psycopg2
 
 from . import places
+from .cluster import Cluster
 from .waiting import wait_for
 
 SUPERUSER = "postgres"
@@ -44,30 +45,31 @@ def _quote(value):
 class Server:
     def __init__(self, wal_segsize=None, settings=None, copy_of=None):
         """Of the major that the test runs on. copy_of: another, stopped Server whose files are taken instead of a new
-        cluster."""
+        cluster: both are one system to whoever asks for its identifier."""
         self.major = places.MAJORS.current
         self.bindir = places.pg_bindir(self.major)
         self.library_path = os.environ.get(f"WALBUS_TEST_PG_{self.major}_LIBS")
-        self.folder = places.new_folder("walbus-pg-")
+        self.folder = places.new_server_folder("walbus-pg-")
         self.data = os.path.join(self.folder, "data")
         self.sockets = os.path.join(self.folder, "s")
         self.log_path = os.path.join(self.folder, "log")
         self.settings = dict(DEFAULTS, unix_socket_directories=self.sockets)
         self.settings.update(settings or {})
         self._postmaster = None
+        self._cluster = None
         os.mkdir(self.sockets, 0o755)
         user = places.unprivileged()
         if user is not None:
-            for path in (self.folder, self.sockets):
-                os.chown(path, user.pw_uid, user.pw_gid)
+            os.chown(self.sockets, user.pw_uid, user.pw_gid)
         if copy_of is not None:
             subprocess.run(["cp", "-a", copy_of.data, self.data], check=True)  # keeps the owner
             self._write_settings()
             return
-        arguments = ["-D", self.data, "-U", SUPERUSER, "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync"]
-        if wal_segsize:
-            arguments.append(f"--wal-segsize={wal_segsize}")
-        self._run("initdb", *arguments)
+
+        def initdb(folder):
+            self._run("initdb", "-D", folder, "-U", SUPERUSER, "--auth=trust", "--no-locale", "--encoding=UTF8",
+                      "--no-sync", *([f"--wal-segsize={wal_segsize}"] if wal_segsize else []))
+        self._cluster = Cluster(f"{self.major}-{wal_segsize or 16}", self.data, initdb)
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
             conf.write("include 'harness.conf'\n")
         self._write_settings()
@@ -156,12 +158,18 @@ class Server:
                 self._postmaster.wait(20)
             self._postmaster = None
         shutil.rmtree(self.folder, ignore_errors=True)
+        if self._cluster is not None:
+            self._cluster.close()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.close()
+
+    @property
+    def is_running(self):
+        return self._postmaster is not None
 
     @property
     def pid(self):
