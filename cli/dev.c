@@ -170,6 +170,7 @@ static int name_folder(struct dev_plan *plan)
     snprintf(plan->data, sizeof plan->data, "%s/data", plan->folder);
     snprintf(plan->server_socket, sizeof plan->server_socket, "%s/pg", plan->folder);
     snprintf(plan->socket, sizeof plan->socket, "%s/walbus.sock", plan->folder);
+    snprintf(plan->state, sizeof plan->state, "%s/state", plan->folder);
     snprintf(plan->dsn, sizeof plan->dsn, "host=%s port=5432 dbname=postgres user=postgres",
              plan->server_socket);
     return CLI_OK;

@@ -309,7 +309,8 @@ static bool start_router(struct keeper *k)
                            "--publication", plan->publication, NULL};
     const char *router[] = {plan->walbusd,     "--config", "/dev/null",  "--dsn",
                             plan->dsn,         "--slot",   plan->slot,   "--publication",
-                            plan->publication, "--socket", plan->socket, NULL};
+                            plan->publication, "--socket", plan->socket, "--state-dir",
+                            plan->state,       NULL};
     const char *wait[] = {plan->walbus, "status", "--config", "/dev/null", "--socket",
                           plan->socket, "--wait", "30",       NULL};
 

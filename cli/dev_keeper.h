@@ -25,6 +25,7 @@ struct dev_plan {
     char walbusd[PATH_MAX];
     char dsn[160]; /* a conninfo that needs no quoting */
     char socket[107];
+    char state[80 + sizeof "/state"]; /* the router's folder, which it makes */
     const char *slot, *publication;
     bool change_user; /* root: the server runs as uid and gid */
     uid_t uid;

@@ -6,6 +6,7 @@ static const struct cli_command *const commands[] = {
     &cli_command_teardown,
     &cli_command_tail,
     &cli_command_publish,
+    &cli_command_subscriptions,
     &cli_command_status,
     &cli_command_dev,
     NULL,

@@ -290,6 +290,12 @@ static void put_text(const struct print *p, struct buf *out, const struct walbus
     colour(p, out, COLOUR_PREFIX);
     put_prefix(out, prefix_of(d));
     colour(p, out, COLOUR_END);
+    if (walbus_delivery_flags(d) & WALBUS_DELIVERY_REDELIVERED) {
+        buf_append_u8(out, ' ');
+        colour(p, out, COLOUR_NOTE);
+        buf_append_str(out, "(redelivered)");
+        colour(p, out, COLOUR_END);
+    }
 
     size_t mark = out->size;
     bool printed = walbus_delivery_form(d) == WALBUS_FORM_EVENT;

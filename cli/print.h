@@ -5,7 +5,7 @@
 /*
  * How `walbus tail` shows what it received. Pure: deliveries in, bytes out.
  *
- *   text         TIME PREFIX DATA, for people; DATA in CBOR diagnostic notation, or what follows
+ *   text         TIME PREFIX DATA, for people, with "(redelivered)" before DATA if it is; DATA in CBOR diagnostic notation, or what follows
  *                "opaque:", as text if it is UTF-8, else as h'…'; TIME is when the transaction was
  *                committed, of a non-transactional message when the router received it. Nothing
  *                that could drive a terminal passes through

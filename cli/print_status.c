@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "answer.h"
 #include "base/text.h"
 #include "codec/cbor.h"
 
@@ -32,6 +33,8 @@ static void put_label(struct buf *out, struct bytes key)
         key.size -= strlen("_ms");
     else if (ends_with(key, "_bytes"))
         key.size -= strlen("_bytes");
+    else if (ends_with(key, "_seconds"))
+        key.size -= strlen("_seconds");
     size_t mark = out->size;
     text_put_visible(out, key);
     for (size_t i = mark; i < out->size; i++)
@@ -39,7 +42,7 @@ static void put_label(struct buf *out, struct bytes key)
             out->data[i] = ' ';
 }
 
-static void put_size(struct buf *out, uint64_t bytes)
+void print_size(struct buf *out, uint64_t bytes)
 {
     static const char *const units[] = {"kB", "MB", "GB", "TB"};
     double n = (double)bytes;
@@ -52,6 +55,20 @@ static void put_size(struct buf *out, uint64_t bytes)
     for (n /= 1024; n >= 1024 && unit + 1 < ARRAY_SIZE(units); n /= 1024)
         unit++;
     buf_printf(out, "%.1f %s", n, units[unit]);
+}
+
+void print_seconds(struct buf *out, uint64_t s)
+{
+    static const struct {
+        const char *unit;
+        uint64_t seconds;
+    } units[] = {{"d", 86400}, {"h", 3600}, {"min", 60}, {"s", 1}};
+    size_t i = 0;
+
+    /* two of a smaller unit say more than one of a larger */
+    while (i + 1 < ARRAY_SIZE(units) && s < 2 * units[i].seconds)
+        i++;
+    buf_printf(out, "%" PRIu64 " %s", s / units[i].seconds, units[i].unit);
 }
 
 static void put_milliseconds(struct buf *out, uint64_t ms)
@@ -70,9 +87,11 @@ static void put_scalar(struct buf *out, struct bytes key, struct bytes item)
     if (cbor_read_head(&r, &h) != CBOR_OK)
         return;
     if (h.type == CBOR_UINT && ends_with(key, "bytes"))
-        put_size(out, h.arg);
+        print_size(out, h.arg);
     else if (h.type == CBOR_UINT && ends_with(key, "_ms"))
         put_milliseconds(out, h.arg);
+    else if (h.type == CBOR_UINT && ends_with(key, "_seconds"))
+        print_seconds(out, h.arg);
     else if (h.type == CBOR_TEXT && !h.indefinite && bytes_equal(key, bytes_of_text("position")) &&
              bytes_equal(h.str, bytes_of_text(NO_POSITION)))
         buf_append_u8(out, '-');
@@ -84,45 +103,22 @@ static void put_scalar(struct buf *out, struct bytes key, struct bytes item)
         buf_append_u8(out, '-');
 }
 
-/** Walks a definite container: true and the next value, of a map with its key. */
-struct walk {
-    struct cbor_reader r;
-    uint64_t left;
-    bool is_map;
-};
-
-static bool walk_start(struct walk *w, struct bytes item, enum cbor_kind kind)
-{
-    w->r = cbor_reader_init(item);
-    w->is_map = kind == CBOR_MAP;
-    return (w->is_map ? cbor_read_map(&w->r, &w->left) : cbor_read_array(&w->r, &w->left)) ==
-           CBOR_OK;
-}
-
-static bool walk_next(struct walk *w, struct bytes *key, struct bytes *value)
-{
-    if (w->left == 0 || (w->is_map && cbor_read_text(&w->r, key) != CBOR_OK) ||
-        cbor_read_item(&w->r, value) != CBOR_OK)
-        return false;
-    w->left--;
-    return true;
-}
-
 /** "key value, key value" of a map, the values of an array with blanks between, a dash for an empty
  *  one; anything else as it is. `depth` more levels are taken apart, the rest is diagnostic. */
 static void put_inline(struct buf *out, struct bytes key, struct bytes item, int depth)
 {
     struct bytes inner = key, value;
-    struct walk w;
+    struct answer_walk w;
     bool first = true;
 
-    if (depth == 0 || (!walk_start(&w, item, CBOR_MAP) && !walk_start(&w, item, CBOR_ARRAY))) {
+    if (depth == 0 ||
+        (!answer_walk_start(&w, item, CBOR_MAP) && !answer_walk_start(&w, item, CBOR_ARRAY))) {
         put_scalar(out, key, item);
         return;
     }
     if (w.left == 0)
         buf_append_u8(out, '-');
-    while (walk_next(&w, &inner, &value)) {
+    while (answer_walk_next(&w, &inner, &value)) {
         if (!first)
             buf_append_str(out, w.is_map ? ", " : " ");
         first = false;
@@ -137,9 +133,9 @@ static void put_inline(struct buf *out, struct bytes key, struct bytes item, int
 static bool is_list_of_maps(struct bytes item)
 {
     struct bytes value;
-    struct walk w;
+    struct answer_walk w;
 
-    return walk_start(&w, item, CBOR_ARRAY) && walk_next(&w, &value, &value) &&
+    return answer_walk_start(&w, item, CBOR_ARRAY) && answer_walk_next(&w, &value, &value) &&
            value.data[0] >> 5 == CBOR_MAP;
 }
 
@@ -147,19 +143,19 @@ static void put_entry(struct buf *out, struct bytes key, struct bytes item, cons
 {
     struct bytes inner, value;
     size_t mark = out->size;
-    struct walk w;
+    struct answer_walk w;
 
     buf_append_str(out, indent);
     put_label(out, key);
-    if (!*indent && walk_start(&w, item, CBOR_MAP) && w.left > 0) {
+    if (!*indent && answer_walk_start(&w, item, CBOR_MAP) && w.left > 0) {
         buf_append_u8(out, '\n');
-        while (walk_next(&w, &inner, &value))
+        while (answer_walk_next(&w, &inner, &value))
             put_entry(out, inner, value, "  ");
         return;
     }
-    if (is_list_of_maps(item) && walk_start(&w, item, CBOR_ARRAY)) {
+    if (is_list_of_maps(item) && answer_walk_start(&w, item, CBOR_ARRAY)) {
         buf_append_u8(out, '\n');
-        while (walk_next(&w, &inner, &value)) {
+        while (answer_walk_next(&w, &inner, &value)) {
             buf_printf(out, "%s  - ", indent);
             put_inline(out, key, value, INLINE_DEPTH);
             buf_append_u8(out, '\n');
@@ -176,27 +172,11 @@ static void put_entry(struct buf *out, struct bytes key, struct bytes item, cons
 int print_status(struct bytes status, struct buf *out)
 {
     struct bytes key, value;
-    struct walk w;
+    struct answer_walk w;
 
-    if (cbor_check(status, NULL) != CBOR_OK || !walk_start(&w, status, CBOR_MAP))
+    if (cbor_check(status, NULL) != CBOR_OK || !answer_walk_start(&w, status, CBOR_MAP))
         return -EINVAL;
-    while (walk_next(&w, &key, &value))
+    while (answer_walk_next(&w, &key, &value))
         put_entry(out, key, value, "");
     return w.left > 0 ? -EINVAL : 0;
-}
-
-struct bytes print_status_text(struct bytes status, const char *key)
-{
-    struct bytes name, item, text;
-    struct walk w;
-
-    if (!walk_start(&w, status, CBOR_MAP))
-        return (struct bytes){NULL, 0};
-    while (walk_next(&w, &name, &item)) {
-        struct cbor_reader r = cbor_reader_init(item);
-
-        if (bytes_equal(name, bytes_of_text(key)))
-            return cbor_read_text(&r, &text) == CBOR_OK ? text : (struct bytes){NULL, 0};
-    }
-    return (struct bytes){NULL, 0};
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/socket_place.h"
@@ -74,7 +75,7 @@ static int out_of_time(struct status *s)
     if (s->answer.size == 0)
         return cli_unreachable(COMMAND, "%s", s->unreachable);
     int status = show(s);
-    struct bytes state = print_status_text(buf_bytes(&s->answer), "state");
+    struct bytes state = answer_text(buf_bytes(&s->answer), "state");
     return status != CLI_OK ? status
                             : cli_fail(COMMAND, "The router is not streaming but %.*s.",
                                        (int)MIN(state.size, (size_t)INT_MAX),
@@ -89,7 +90,7 @@ static int on_answer(struct status *s, const struct walbus_reply *reply)
 
     buf_clear(&s->answer);
     buf_append(&s->answer, result, size);
-    struct bytes state = print_status_text(buf_bytes(&s->answer), "state");
+    struct bytes state = answer_text(buf_bytes(&s->answer), "state");
     return !s->wait || bytes_equal(state, bytes_of_text("streaming")) ? show(s) : -1;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: PostgreSQL */
-#include "cli.h"
+#include "tail_options.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -13,15 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "answer.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/socket_place.h"
 #include "base/text.h"
+#include "codec/control.h"
 #include "output.h"
-#include "print.h"
-#include "walbus/walbus.h"
 
-#define COMMAND "tail"
+#define COMMAND TAIL_COMMAND
 
 /* One turn of the loop ends after this much, so that signals, the deadline and acknowledgements get
  * their turn however fast the router sends. */
@@ -31,89 +31,6 @@
 /** How long the last acknowledgement may take to leave. */
 #define FAREWELL_NS UINT64_C(1000000000)
 
-/** What the command line says. */
-struct tail_options {
-    struct walbus_filter filters[WALBUS_MAX_FILTERS];
-    size_t n_filters;
-    struct walbus_filter exclusions[WALBUS_MAX_FILTERS];
-    size_t n_exclusions;
-    uint64_t count;      /* 0: without end */
-    uint64_t timeout_us; /* 0: none */
-    enum print_format format;
-    bool no_ack;
-};
-
-static const struct cli_option tail_cli_options[] = {
-    {"exact", "PREFIX", "Also follow the prefix that is exactly this. May be repeated."},
-    {"starts-with", "PREFIX", "Also follow prefixes that begin with this. May be repeated."},
-    {"exclude", "PATTERN", "Leave out prefixes that match this. May be repeated."},
-    {"from", "WHERE", "Where to begin; this version knows only now, the default."},
-    {"count", "N", "Acknowledge and exit 0 after N messages."},
-    {"timeout", "SECONDS", "Exit 1 when this passes, unless --count is reached before."},
-    {"no-ack", NULL, "Do not tell the router what has been written."},
-    {"output", "FORMAT", "text (default), json, cloudevents or, not to a terminal, raw."},
-    {NULL, NULL, NULL},
-};
-
-static int add_filter(struct walbus_filter *list, size_t *n, enum walbus_filter_kind kind,
-                      const char *text)
-{
-    size_t size = strlen(text);
-
-    if (kind == WALBUS_FILTER_PATTERN && size == 0)
-        return cli_usage(COMMAND, "A pattern is empty; %s. The empty prefix alone is --exact ''.",
-                         cli_shell_hint);
-    if (size > WALBUS_MAX_FILTER)
-        return cli_usage(COMMAND, "A filter of %zu bytes is too long; at most %d are allowed.",
-                         size, WALBUS_MAX_FILTER);
-    if (*n == WALBUS_MAX_FILTERS)
-        return cli_usage(COMMAND, "There are more than %d filters.", WALBUS_MAX_FILTERS);
-    list[(*n)++] = (struct walbus_filter){kind, text, size};
-    return CLI_OK;
-}
-
-static int parse_count(const char *value, uint64_t *ret)
-{
-    char *end;
-
-    errno = 0;
-    unsigned long long n = strtoull(value, &end, 10);
-    if (value[0] < '0' || value[0] > '9' || *end || errno || n == 0)
-        return cli_usage(COMMAND, "--count needs a number from 1 on, not '%s'.", value);
-    *ret = n;
-    return CLI_OK;
-}
-
-static int tail_option(void *state, const struct cli_option *option, const char *value)
-{
-    struct tail_options *o = state;
-
-    if (strcmp(option->name, "exact") == 0)
-        return add_filter(o->filters, &o->n_filters, WALBUS_FILTER_EXACT, value);
-    if (strcmp(option->name, "starts-with") == 0)
-        return add_filter(o->filters, &o->n_filters, WALBUS_FILTER_STARTS_WITH, value);
-    if (strcmp(option->name, "exclude") == 0)
-        return add_filter(o->exclusions, &o->n_exclusions, WALBUS_FILTER_PATTERN, value);
-    if (strcmp(option->name, "count") == 0)
-        return parse_count(value, &o->count);
-    if (strcmp(option->name, "timeout") == 0)
-        return cli_take_duration(COMMAND, option->name, value, &o->timeout_us);
-    if (strcmp(option->name, "no-ack") == 0) {
-        o->no_ack = true;
-        return CLI_OK;
-    }
-    if (strcmp(option->name, "from") == 0)
-        return strcmp(value, "now") == 0
-                   ? CLI_OK
-                   : cli_usage(COMMAND,
-                               "--from %s needs the journal, which this version does not have; "
-                               "there is only --from now.",
-                               value);
-    if (print_format_parse(value, &o->format) < 0)
-        return cli_usage(COMMAND, "--output is text, json, cloudevents or raw, not '%s'.", value);
-    return CLI_OK;
-}
-
 /** Everything that lives while the command follows. */
 struct tail {
     const struct tail_options *options;
@@ -122,12 +39,16 @@ struct tail {
     struct output output;
     int signal_fd;
     uint64_t deadline_ns;
-    uint64_t count;              /* messages printed */
-    struct walbus_position last; /* handled, not necessarily written yet */
-    bool moved;                  /* `last` is not acknowledged yet */
-    bool ready;                  /* SUBSCRIBED has come once */
-    bool deaf;                   /* nobody reads stdout any more, and stderr is to stay silent */
-    bool done;                   /* `status` is what to exit with */
+    uint64_t count;                /* messages printed */
+    struct walbus_position last;   /* handled, not necessarily written yet; all zero: nothing */
+    struct walbus_position target; /* --no-follow: where the journal ended at the beginning */
+    bool moved;                    /* `last` is not acknowledged yet */
+    bool ready;                    /* SUBSCRIBED has come once */
+    bool deaf;                     /* nobody reads stdout any more, and stderr is to stay silent */
+    bool done;                     /* `status` is what to exit with */
+    bool confirm,
+        confirmed; /* the end waits until the acknowledgement of `last` is on the router's disk */
+    bool farewell; /* what the subscription says of itself does not matter any more */
     int status;
 };
 
@@ -137,11 +58,18 @@ static void finish(struct tail *t, int status)
     t->status = status;
 }
 
+/** All that was asked for has come. */
+static void finish_whole(struct tail *t)
+{
+    t->confirm = t->options->name && !t->options->no_ack;
+    finish(t, CLI_OK);
+}
+
 static void on_log(void *context, const char *sentence)
 {
     const struct tail *t = context;
 
-    if (!t->done) /* during the farewell it would say that it reconnects */
+    if (!t->farewell) /* it would say that it reconnects */
         (void)cli_fail(COMMAND, "%s", sentence);
 }
 
@@ -156,17 +84,46 @@ static void on_gap(struct tail *t, const struct walbus_delivery *d)
     buf_deinit(&sentence);
 }
 
+static bool is_at_target(const struct tail *t, const struct walbus_delivery *d)
+{
+    return t->options->no_follow &&
+           walbus_position_compare(walbus_delivery_position(d), t->target) >= 0;
+}
+
+static int from_does_not_count(const struct tail_options *o)
+{
+    return cli_usage(
+        COMMAND,
+        "The durable subscription %s is there, and goes on where it stands: --from is for a "
+        "new name. 'walbus subscriptions seek %s %s' moves it.",
+        o->name, o->name, o->start.start == WALBUS_START_TIME ? "WHERE" : o->from);
+}
+
+static void on_ready(struct tail *t, const struct walbus_delivery *d)
+{
+    /* It was asked for before; somebody has made it since. */
+    if (!t->ready && t->options->from && (walbus_delivery_flags(d) & WALBUS_DELIVERY_STORED)) {
+        finish(t, from_does_not_count(t->options));
+        return;
+    }
+    if (!t->ready)
+        (void)fputs("ready\n", stderr);
+    t->ready = true;
+    if (is_at_target(t, d))
+        finish_whole(t);
+}
+
 static void on_delivery(struct tail *t, const struct walbus_delivery *d)
 {
     switch (walbus_delivery_kind(d)) {
     case WALBUS_DELIVERY_READY:
-        if (!t->ready)
-            (void)fputs("ready\n", stderr);
-        t->ready = true;
+        on_ready(t, d);
+        return;
+    case WALBUS_DELIVERY_ACKED: /* of an earlier connection; its position is one from before */
         return;
     case WALBUS_DELIVERY_MESSAGE:
         if (print_message(&t->print, d, &t->output.buf) && ++t->count == t->options->count)
-            finish(t, CLI_OK);
+            finish_whole(t);
         break;
     case WALBUS_DELIVERY_GAP:
         on_gap(t, d);
@@ -176,14 +133,18 @@ static void on_delivery(struct tail *t, const struct walbus_delivery *d)
     }
     t->last = walbus_delivery_position(d);
     t->moved = true;
+    if (walbus_delivery_kind(d) != WALBUS_DELIVERY_BEGIN && is_at_target(t, d))
+        finish_whole(t);
 }
 
 /** "sentence (code)"; what this end has found has no code of the router's. */
 static int fail_with(const struct tail *t)
 {
     const char *code = walbus_subscription_error_code(t->sub);
+    bool held = strcmp(code, CONTROL_ERROR_HELD) == 0;
 
-    return cli_fail(COMMAND, *code ? "%s (%s)" : "%s", walbus_subscription_error(t->sub), code);
+    return cli_fail(COMMAND, *code ? "%s (%s)%s" : "%s", walbus_subscription_error(t->sub), code,
+                    held ? "; --take-over ends the other" : "");
 }
 
 static void receive(struct tail *t)
@@ -218,8 +179,8 @@ static void write_and_acknowledge(struct tail *t)
     } else if (rc < 0) {
         finish(t, cli_fail(COMMAND, "Cannot write to standard output: %s.", strerror(-rc)));
     } else if (rc == 0 && t->moved) {
-        if (!t->options->no_ack)
-            (void)walbus_subscription_ack(t->sub, t->last, 0); /* never behind what was delivered */
+        if (!t->options->no_ack) /* never behind what was delivered */
+            (void)walbus_subscription_ack(t->sub, t->last, t->confirm ? WALBUS_ACK_CONFIRM : 0);
         t->moved = false;
     } else if (rc == 1 && t->done && clock_monotonic_ns() >= t->deadline_ns) {
         finish(t, too_late(t)); /* received in time, but not read in time by who reads our output */
@@ -255,6 +216,46 @@ static void wait_for_something(struct tail *t)
         finish(t, too_late(t));
 }
 
+/** While the confirmation is waited for, further messages are neither printed nor acknowledged. */
+static void on_late_delivery(struct tail *t, const struct walbus_delivery *d)
+{
+    enum walbus_delivery_kind kind = walbus_delivery_kind(d);
+
+    if (kind == WALBUS_DELIVERY_ACKED)
+        t->confirmed = walbus_position_compare(walbus_delivery_position(d), t->last) >= 0;
+    /* The library asks again by itself, unless the place means nothing any more. */
+    if (kind == WALBUS_DELIVERY_READY &&
+        walbus_subscription_ack(t->sub, t->last, WALBUS_ACK_CONFIRM) != WALBUS_OK)
+        finish(t, fail_with(t));
+}
+
+/** A durable name: what was written is acknowledged for good before this ends. */
+static void await_confirmation(struct tail *t)
+{
+    const struct walbus_delivery *d;
+
+    while (!t->confirmed && t->status == CLI_OK) {
+        if (walbus_subscription_process(t->sub, &d) != WALBUS_OK) {
+            finish(t, fail_with(t));
+            return;
+        }
+        if (d) {
+            on_late_delivery(t, d);
+            continue;
+        }
+        struct pollfd fds[] = {
+            {.fd = walbus_subscription_fd(t->sub), .events = walbus_subscription_events(t->sub)},
+            {.fd = t->signal_fd, .events = POLLIN},
+        };
+        (void)poll(fds, ARRAY_SIZE(fds), wait_timeout(t));
+        if (fds[1].revents)
+            return;
+        if (clock_monotonic_ns() >= t->deadline_ns)
+            finish(t,
+                   cli_fail(COMMAND, "The time is over before the acknowledgement was confirmed."));
+    }
+}
+
 /** Gives the last acknowledgement time to leave, since closing would drop it; also over a reconnect. What is received
  *  meanwhile is not printed, and so not acknowledged. */
 static void say_farewell(struct tail *t)
@@ -262,6 +263,7 @@ static void say_farewell(struct tail *t)
     uint64_t until = clock_monotonic_ns() + FAREWELL_NS;
     const struct walbus_delivery *d;
 
+    t->farewell = true;
     while (walbus_subscription_flush(t->sub) == WALBUS_AGAIN) {
         int left = clock_ms_until(until), timeout = walbus_subscription_timeout(t->sub);
         struct pollfd fd = {.fd = walbus_subscription_fd(t->sub),
@@ -281,6 +283,8 @@ static int follow(struct tail *t)
         if (!t->done)
             wait_for_something(t);
     }
+    if (t->confirm && t->last.timeline != 0 && !t->moved)
+        await_confirmation(t);
     say_farewell(t);
     if (t->print.skipped > 0 && !t->deaf)
         (void)cli_fail(COMMAND, "Skipped %" PRIu64 " message%s that %s.", t->print.skipped,
@@ -329,6 +333,57 @@ static int open_and_follow(const struct walbus_subscription_options *options, co
     return status;
 }
 
+/** Where the journal ends now. CLI_OK, or the exit status. */
+static int find_target(struct cli *cli, struct tail *t)
+{
+    char text[WALBUS_POSITION_TEXT_SIZE] = "";
+    struct walbus_reply *reply;
+    int status = answer_ask(cli, COMMAND, "status", (struct bytes){NULL, 0}, NULL, NULL, &reply);
+
+    if (status != CLI_OK)
+        return status;
+    struct bytes journal = answer_item(answer_of(reply), "journal");
+    struct bytes newest = answer_text(journal, "newest");
+    if (newest.size > 0 && newest.size < sizeof text)
+        memcpy(text, newest.data, newest.size);
+    /* an empty one has no newest, and all of it has come at once */
+    if (newest.size > 0 && walbus_position_parse(text, &t->target) != WALBUS_OK)
+        status = cli_fail(COMMAND, "The router's answer cannot be read.");
+    walbus_reply_free(reply);
+    return status;
+}
+
+/** --from is for a new name: whether this one is. Asked before subscribing, since that would already change its filters.
+ *  CLI_OK, or the exit status. */
+static int check_name_is_new(struct cli *cli, const struct tail_options *o)
+{
+    struct bytes key = {NULL, 0}, entry;
+    struct walbus_reply *reply;
+    struct answer_walk w;
+    int status =
+        answer_ask(cli, COMMAND, "subscriptions", (struct bytes){NULL, 0}, NULL, NULL, &reply);
+
+    if (status != CLI_OK)
+        return status;
+    struct bytes list = answer_item(answer_of(reply), "subscriptions");
+    bool good = list.data && answer_walk_start(&w, list, CBOR_ARRAY), found = false;
+    while (good && !found && answer_walk_next(&w, &key, &entry))
+        found = bytes_equal(answer_text(entry, "name"), bytes_of_text(o->name));
+    walbus_reply_free(reply);
+    if (!good)
+        return cli_fail(COMMAND, "The router's answer cannot be read.");
+    return found ? from_does_not_count(o) : CLI_OK;
+}
+
+/** What is to be known before subscribing. CLI_OK, or the exit status. */
+static int look_before(struct cli *cli, struct tail *t)
+{
+    const struct tail_options *o = t->options;
+    int status = o->no_follow ? find_target(cli, t) : CLI_OK;
+
+    return status == CLI_OK && o->name && o->from ? check_name_is_new(cli, o) : status;
+}
+
 static int run_with(struct cli *cli, const struct tail_options *o, struct tail *t)
 {
     char why[SOCKET_PLACE_WHY_SIZE], *path;
@@ -343,13 +398,12 @@ static int run_with(struct cli *cli, const struct tail_options *o, struct tail *
     struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
     options.socket = cli->settings.socket; /* NULL: looked up again at every connect */
     options.client = "walbus tail";
-    options.filters = o->filters;
-    options.n_filters = o->n_filters;
-    options.exclusions = o->exclusions;
-    options.n_exclusions = o->n_exclusions;
+    tail_options_subscription(o, &options);
     options.log = on_log;
     options.context = t;
-    int status = open_and_follow(&options, path, t);
+    int status = look_before(cli, t);
+    if (status == CLI_OK)
+        status = open_and_follow(&options, path, t);
     free(path);
     return status;
 }
@@ -371,14 +425,14 @@ static int tail_run(struct cli *cli, void *state, int argc, char **argv)
     struct tail_options *o = state;
     struct tail t = {.options = o, .signal_fd = -1, .deadline_ns = UINT64_MAX};
 
-    for (int i = 0; i < argc; i++) {
-        int status = add_filter(o->filters, &o->n_filters, WALBUS_FILTER_PATTERN, argv[i]);
-        if (status != CLI_OK)
-            return status;
-    }
-    if (o->format == PRINT_RAW && isatty(STDOUT_FILENO))
-        return cli_usage(COMMAND, "--output raw: a terminal would act on control characters in "
-                                  "the contents; send them to a file or a pipe.");
+    int status = CLI_OK;
+
+    for (int i = 0; i < argc && status == CLI_OK; i++)
+        status = tail_options_add_pattern(o, argv[i]);
+    if (status == CLI_OK)
+        status = tail_options_check(o);
+    if (status != CLI_OK)
+        return status;
     if (o->timeout_us > 0)
         t.deadline_ns = clock_monotonic_ns() + o->timeout_us * 1000;
     t.print = (struct print){.format = o->format, .colour = wants_colour()};
@@ -390,9 +444,9 @@ static int tail_run(struct cli *cli, void *state, int argc, char **argv)
         return cli_fail(COMMAND, "Standard output: %s.", strerror(-rc));
     warn_of_redirection(o, &t.output);
     t.signal_fd = open_signals();
-    int status = t.signal_fd < 0
-                     ? cli_fail(COMMAND, "Cannot wait for signals: %s.", strerror(-t.signal_fd))
-                     : run_with(cli, o, &t);
+    status = t.signal_fd < 0
+                 ? cli_fail(COMMAND, "Cannot wait for signals: %s.", strerror(-t.signal_fd))
+                 : run_with(cli, o, &t);
     output_deinit(&t.output);
     (void)fd_close(t.signal_fd);
     return status;
@@ -401,7 +455,7 @@ static int tail_run(struct cli *cli, void *state, int argc, char **argv)
 const struct cli_command cli_command_tail = {
     .name = COMMAND,
     .usage = "[OPTION...] [PATTERN...]",
-    .sentence = "Follow messages from now on; without a pattern all of them.",
+    .sentence = "Follow messages; without a pattern all of them.",
     .details =
         "A pattern is split at dots: '*' stands for exactly one token, '>' at the end for one or\n"
         "more. Quote patterns, since the shell would take > as a redirection and * as files.\n"
@@ -411,11 +465,22 @@ const struct cli_command cli_command_tail = {
         "to standard output is acknowledged. When the router goes away, reconnects and goes on\n"
         "behind the last message.\n"
         "\n"
+        "WHERE is now, oldest, a position that was printed (what follows comes), a time that the\n"
+        "router's clock showed, or so long ago.\n"
+        "\n"
+        "Under a durable name the router keeps the place: the next one who follows under it goes\n"
+        "on behind what was acknowledged, and --from counts only when the name is new. Then\n"
+        "--count and --no-follow end when the acknowledgement is on the router's disk.\n"
+        "'walbus subscriptions' lists the names, removes and moves them.\n"
+        "\n"
         "Examples:\n"
         "  walbus tail\n"
         "  walbus tail 'orders.>' --exclude 'orders.internal.*'\n"
         "  walbus tail --starts-with neon-file: --output raw\n"
-        "  walbus tail 'orders.created' --output json --count 1 --timeout 10",
+        "  walbus tail 'orders.created' --output json --count 1 --timeout 10\n"
+        "  walbus tail 'orders.>' --from -15min\n"
+        "  walbus tail --from oldest --no-follow --output json > journal.jsonl\n"
+        "  walbus tail 'orders.>' --durable billing --output json",
     .options = tail_cli_options,
     .option = tail_option,
     .run = tail_run,

@@ -51,6 +51,20 @@ struct batch *batch_new(struct batch_pool *pool)
     return b;
 }
 
+struct batch *batch_wrap(struct batch_pool *pool, uint8_t *data, size_t size)
+{
+    struct batch *b = malloc(sizeof *b);
+
+    if (!b) {
+        free(data);
+        return NULL;
+    }
+    *b = (struct batch){.refs = 1, .pool = pool, .head = data, .head_size = size, .head_cap = size};
+    pool->live++;
+    batch_seal(b);
+    return b;
+}
+
 struct batch *batch_ref(struct batch *b)
 {
     b->refs++;
@@ -64,10 +78,8 @@ struct batch *batch_unref(struct batch *b)
 
     struct batch_pool *pool = b->pool;
     pool->live--;
-    if (b->handed) {
+    if (b->handed)
         pool->live_bytes -= batch_charge(b);
-        pool->large_bytes -= batch_large(b);
-    }
     if (b->tail_owner)
         PQfreemem(b->tail_owner);
     /* one that grew for a long prefix or very many tiny messages, or was settled, is not worth keeping */
@@ -88,11 +100,24 @@ void batch_seal(struct batch *b)
 {
     b->handed = true;
     b->pool->live_bytes += batch_charge(b);
-    b->pool->large_bytes += batch_large(b);
 }
 
 /* Less than this is not worth a move of the bytes. */
 #define SETTLE_MIN 4096u
+
+static void give_back_head(struct batch *b)
+{
+    if (b->head_cap - b->head_size < SETTLE_MIN)
+        return;
+    uint8_t *head = realloc(b->head, b->head_size ? b->head_size : 1);
+    if (!head)
+        return;
+    for (size_t i = 0; i < b->n_entries; i++) /* prefixes point into it */
+        if (b->entries[i].prefix.data)
+            b->entries[i].prefix.data = head + b->entries[i].offset + FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED;
+    b->head = head;
+    b->head_cap = b->head_size;
+}
 
 void batch_settle(struct batch *b)
 {
@@ -100,13 +125,19 @@ void batch_settle(struct batch *b)
     b->entries = NULL;
     b->n_entries = 0;
     b->entries_cap = 0;
-    if (b->head_cap - b->head_size < SETTLE_MIN)
+    give_back_head(b);
+}
+
+void batch_trim(struct batch *b)
+{
+    give_back_head(b);
+    if ((b->entries_cap - b->n_entries) * sizeof *b->entries < SETTLE_MIN)
         return;
-    uint8_t *head = realloc(b->head, b->head_size ? b->head_size : 1);
-    if (head) {
-        b->head = head;
-        b->head_cap = b->head_size;
-    }
+    struct batch_entry *entries = realloc(b->entries, MAX(b->n_entries, (size_t)1) * sizeof *entries);
+    if (!entries)
+        return;
+    b->entries = entries;
+    b->entries_cap = MAX(b->n_entries, (size_t)1);
 }
 
 /* Makes room for one more entry and `size` more head bytes; where the bytes go, or NULL. */
@@ -160,6 +191,8 @@ int batch_add_begin(struct batch *b, const struct frame_begin *f)
     if (!to)
         return -ENOMEM;
     size_t size = frame_begin_encode(to, f);
+    b->has_begin = true;
+    b->begin_offset = b->head_size;
     batch_note(b, FRAME_BEGIN, size, (struct position){f->timeline, f->commit_lsn, 0},
                (struct bytes){NULL, 0});
     b->head_size += size;
@@ -206,6 +239,9 @@ int batch_add_message(struct batch *b, const struct frame_message *f, void **own
     batch_note(b, FRAME_MESSAGE, head + f->content.size, f->position,
                (struct bytes){to + FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED, f->prefix.size});
     b->head_size += head + (keep ? 0 : f->content.size);
+    b->messages++;
+    b->content_bytes += f->content.size;
+    b->received_time = f->received_time;
     if (keep) {
         b->tail = f->content;
         b->tail_owner = *owner;

@@ -15,8 +15,8 @@
  * each one that starts inside a transaction carries that transaction's BEGIN
  * frame, for sessions of which nothing matched so far.
  *
- * A batch may hold no frames at all and only move the mark, or one GAP frame for
- * one session. Loop thread only.
+ * A batch may hold no frames at all and only move the mark. One that was read from
+ * the journal for a session holds its bytes and nothing else. Loop thread only.
  */
 
 #include <stdbool.h>
@@ -32,8 +32,6 @@
 #define BATCH_SIZE 65536u
 /** Content above this is not copied: it stays in libpq's buffer, which the batch then owns. */
 #define BATCH_COPY_MAX 65536u
-/** Content above this is counted apart, since few would fill a queue's ordinary limit. */
-#define BATCH_LARGE (8u << 20)
 #define BATCH_BEGIN_SIZE (FRAME_HEADER_SIZE + FRAME_BEGIN_BODY)
 
 struct batch_pool;
@@ -48,6 +46,7 @@ struct batch_entry {
 struct batch {
     unsigned refs;
     bool handed; /* counted in the pool; nothing is added any more */
+    bool again;  /* what the server sent again: for the journal, which compares it, and for nobody else */
     struct batch_pool *pool;
 
     uint8_t *head;
@@ -62,8 +61,14 @@ struct batch {
     uint8_t begin[BATCH_BEGIN_SIZE];
     struct position first, last; /* of the entries; last of a COMMIT has POSITION_INDEX_END */
     bool ends_inside;            /* a begun transaction is open behind the last entry */
+    bool has_begin;              /* a BEGIN is among the entries, … */
+    size_t begin_offset;         /* … the last one there */
+    uint32_t messages;           /* MESSAGE frames among the entries, … */
+    uint64_t content_bytes;      /* … the bytes of their contents, … */
+    int64_t received_time;       /* … and the last one's */
     uint64_t mark;               /* everything that ends at or before it has been read; 0: no news */
     struct position mark_position; /* the same as a position: nothing at or below it is still to come */
+    uint32_t connection;           /* of the router's to the server, which alone may be told the mark */
 };
 
 /**
@@ -74,7 +79,6 @@ struct batch_pool {
     struct batch *free[16];
     size_t n_free;
     size_t live_bytes;  /* batch_charge() of the batches handed on and alive */
-    size_t large_bytes; /* batch_large() of them */
     size_t live;
 };
 
@@ -87,26 +91,31 @@ struct batch *batch_ref(struct batch *b);
 struct batch *batch_unref(struct batch *b);
 
 /**
+ * Many wait to be written: gives back what the head and the entries do not use, so that a batch of one small message
+ * costs little more than that. Before others know of it.
+ */
+void batch_trim(struct batch *b);
+
+/**
  * Routing is over and somebody still waits to send from it: gives back the
  * entries and the head's unused rest, so that a batch of one small message, of
  * which a reader that fell behind may hold thousands, costs what it holds.
  */
 void batch_settle(struct batch *b);
 
+/** A batch of frames that stand ready in `data`, malloc'ed, which it takes over (freed on failure too): what was read from the
+ *  journal for one session, or a frame for it alone. It is sealed, has no entries, and its ends may lie within a frame. NULL: no memory. */
+struct batch *batch_wrap(struct batch_pool *pool, uint8_t *data, size_t size) MUST_CHECK;
+
 /** Bytes in the stream: head and tail. */
 static inline size_t batch_size(const struct batch *b)
 {
     return b->head_size + b->tail.size;
 }
-/** The size of an uncopied large content, 0 if there is none. */
-static inline size_t batch_large(const struct batch *b)
-{
-    return b->tail.size > BATCH_LARGE ? b->tail.size : 0;
-}
-/** Memory that the batch keeps once it is settled, in bytes, less batch_large(). Constant once it was handed on. */
+/** Memory that the batch keeps once it is settled, in bytes. Constant once it was handed on. */
 static inline size_t batch_charge(const struct batch *b)
 {
-    return sizeof *b + b->head_size + b->tail.size - batch_large(b);
+    return sizeof *b + b->head_size + b->tail.size;
 }
 
 /** The builder is done with it: it is immutable from here on, and counted. */

@@ -13,6 +13,21 @@ void builder_init(struct builder *b, struct batch_pool *pool)
 void builder_deinit(struct builder *b)
 {
     b->open = batch_unref(b->open);
+    b->again = batch_unref(b->again);
+}
+
+void builder_restore(struct builder *b, struct position last, const struct frame_begin *inside,
+                     int64_t received_time)
+{
+    b->open = batch_unref(b->open);
+    b->again = batch_unref(b->again);
+    b->inside = false;
+    b->begun = false;
+    b->last = last;
+    b->pending = inside;
+    if (inside)
+        b->pending_at = (struct position){inside->timeline, inside->commit_lsn, 0};
+    builder_set_time(b, received_time);
 }
 
 void builder_connected(struct builder *b, const struct timeline_history *history,
@@ -25,6 +40,7 @@ void builder_connected(struct builder *b, const struct timeline_history *history
     }
     b->inside = false;
     b->begun = false;
+    b->again_begun = false;
     b->history = history;
     b->decoder = DECODER_INIT;
     b->mark = 0;
@@ -51,6 +67,16 @@ static struct batch *builder_batch(struct builder *b)
     return b->open;
 }
 
+static struct batch *builder_again(struct builder *b)
+{
+    if (!b->again) {
+        b->again = batch_new(b->pool);
+        if (b->again)
+            b->again->again = true;
+    }
+    return b->again;
+}
+
 static bool same_transaction(struct position a, struct position b)
 {
     return a.timeline == b.timeline && a.lsn == b.lsn;
@@ -62,14 +88,46 @@ static int wrong(char why[DECODE_WHY_SIZE], const struct pgoutput *m, const char
     return -EBADMSG;
 }
 
-/* Something new came at `p`: is a half-delivered transaction thereby given up? */
-static void notice_interruption(struct builder *b, struct position p, bool *ret_interrupted)
+static int put_gap(struct builder *b, struct position to, const char *reason)
 {
+    const struct frame_gap gap = {
+        .from = position_next(b->last),
+        .to = to,
+        .messages = UINT64_MAX,
+        .bytes = UINT64_MAX,
+        .reason = bytes_of_text(reason),
+    };
+    if (!builder_batch(b))
+        return -ENOMEM;
+    int r = batch_add_gap(b->open, &gap);
+    if (r < 0)
+        return r;
+    b->last = to;
+    return 0;
+}
+
+/* Something new came at `p`: is a half-delivered transaction thereby given up? Then a GAP takes the place of its rest. */
+static int notice_interruption(struct builder *b, struct position p)
+{
+    int r = 0;
+
     if (!b->pending)
-        return;
+        return 0;
     if (!same_transaction(p, b->pending_at) || p.index == POSITION_INDEX_NONTRANSACTIONAL)
-        *ret_interrupted = true;
-    b->pending = false;
+        r = put_gap(b, (struct position){b->pending_at.timeline, b->pending_at.lsn, POSITION_INDEX_END},
+                    "the server never finished this transaction");
+    if (r == 0)
+        b->pending = false;
+    return r;
+}
+
+int builder_accept_gap(struct builder *b, struct position to, const char *reason)
+{
+    int r = put_gap(b, to, reason);
+
+    if (r == 0)
+        b->pending = false; /* its rest lies in the gap */
+    return r;
 }
 
 static int add_begin(struct builder *b, const struct pgoutput *m, char why[DECODE_WHY_SIZE])
@@ -77,6 +135,7 @@ static int add_begin(struct builder *b, const struct pgoutput *m, char why[DECOD
     if (b->inside)
         return wrong(why, m, "inside a transaction");
     b->inside = true;
+    b->again_begun = false;
     b->index = 0;
     b->begin = (struct frame_begin){
         .timeline = timeline_of(b->history, m->begin.commit_lsn),
@@ -90,23 +149,22 @@ static int add_begin(struct builder *b, const struct pgoutput *m, char why[DECOD
     return BUILDER_NOTHING;
 }
 
-static int put_message(struct builder *b, const struct frame_message *f, void **owner,
-                       bool *ret_interrupted)
+static int put_message(struct builder *b, const struct frame_message *f, void **owner)
 {
     bool transactional = f->flags & FRAME_FLAG_TRANSACTIONAL;
+    int r = notice_interruption(b, f->position);
 
+    if (r < 0)
+        return r;
     if (!builder_batch(b))
         return -ENOMEM;
     if (transactional && !b->begun) {
-        notice_interruption(b, f->position, ret_interrupted);
-        int r = batch_add_begin(b->open, &b->begin);
+        r = batch_add_begin(b->open, &b->begin);
         if (r < 0)
             return r;
         b->begun = true;
-    } else {
-        notice_interruption(b, f->position, ret_interrupted);
     }
-    int r = batch_add_message(b->open, f, owner);
+    r = batch_add_message(b->open, f, owner);
     if (r < 0)
         return r;
     b->last = f->position;
@@ -114,8 +172,31 @@ static int put_message(struct builder *b, const struct frame_message *f, void **
     return BUILDER_ADDED;
 }
 
+static int put_again(struct builder *b, const struct frame_message *f, void **owner)
+{
+    int r = 0;
+
+    if (!builder_again(b))
+        return -ENOMEM;
+    if ((f->flags & FRAME_FLAG_TRANSACTIONAL) && !b->again_begun)
+        r = batch_add_begin(b->again, &b->begin);
+    if (r < 0)
+        return r;
+    b->again_begun = f->flags & FRAME_FLAG_TRANSACTIONAL;
+    r = batch_add_message(b->again, f, owner);
+    if (r < 0)
+        return r;
+    b->repeated++;
+    return BUILDER_AGAIN;
+}
+
+static bool is_heartbeat(struct bytes prefix)
+{
+    return bytes_equal(prefix, bytes_of_text(SUBJECT_HEARTBEAT_PREFIX));
+}
+
 static int add_message(struct builder *b, const struct pgoutput *m, void **owner,
-                       bool *ret_interrupted, char why[DECODE_WHY_SIZE])
+                       char why[DECODE_WHY_SIZE])
 {
     struct frame_message f = {
         .lsn = m->message.lsn,
@@ -141,23 +222,50 @@ static int add_message(struct builder *b, const struct pgoutput *m, void **owner
                                        POSITION_INDEX_NONTRANSACTIONAL};
     }
     int r;
-    if (position_compare(f.position, b->last) <= 0) {
-        b->dropped++;
-        r = BUILDER_DROPPED;
-    } else if (f.prefix.size == sizeof SUBJECT_HEARTBEAT_PREFIX - 1 &&
-               memcmp(f.prefix.data, SUBJECT_HEARTBEAT_PREFIX, f.prefix.size) == 0) {
-        r = BUILDER_HEARTBEAT;
-    } else {
-        r = put_message(b, &f, owner, ret_interrupted);
-    }
+    if (is_heartbeat(f.prefix))
+        r = position_compare(f.position, b->last) > 0 ? BUILDER_HEARTBEAT : BUILDER_NOTHING;
+    else if (position_compare(f.position, b->last) <= 0)
+        r = put_again(b, &f, owner);
+    else
+        r = put_message(b, &f, owner);
     /* not when there was no memory for it: the mark would tell subscribers that it is behind them */
     if (r >= 0 && !m->message.transactional)
         b->mark = m->message.lsn;
     return r;
 }
 
-static int add_commit(struct builder *b, const struct pgoutput *m, bool *ret_interrupted,
-                      char why[DECODE_WHY_SIZE])
+/* The end of a transaction that is newer than `last`. */
+static int put_commit(struct builder *b, struct position end, const struct frame_commit *f)
+{
+    int r = 0;
+
+    if (!b->begun) { /* nothing of it is delivered, but it is newer all the same */
+        r = notice_interruption(b, end);
+        if (r == 0)
+            b->last = end;
+        return r < 0 ? r : BUILDER_COMMITTED;
+    }
+    if (!builder_batch(b))
+        return -ENOMEM;
+    r = batch_add_commit(b->open, f);
+    if (r < 0)
+        return r;
+    b->pending = false;
+    b->last = end;
+    return BUILDER_ADDED;
+}
+
+static int put_commit_again(struct builder *b, const struct frame_commit *f)
+{
+    if (!b->again_begun)
+        return BUILDER_COMMITTED;
+    if (!builder_again(b))
+        return -ENOMEM;
+    int r = batch_add_commit(b->again, f);
+    return r < 0 ? r : BUILDER_COMMITTED;
+}
+
+static int add_commit(struct builder *b, const struct pgoutput *m, char why[DECODE_WHY_SIZE])
 {
     struct position end = {b->begin.timeline, b->begin.commit_lsn, POSITION_INDEX_END};
 
@@ -165,46 +273,33 @@ static int add_commit(struct builder *b, const struct pgoutput *m, bool *ret_int
         return wrong(why, m, "outside a transaction");
     if (m->commit.commit_lsn != b->begin.commit_lsn)
         return wrong(why, m, "carries another commit LSN than its begin");
-    bool fresh = position_compare(end, b->last) > 0;
-    if (fresh && b->begun) {
-        struct frame_commit f = {
-            .begin = b->begin,
-            .end_lsn = m->commit.end_lsn,
-            .messages = b->index,
-        };
-        if (!builder_batch(b))
-            return -ENOMEM;
-        int r = batch_add_commit(b->open, &f);
-        if (r < 0)
-            return r;
-        b->pending = false;
-    }
-    bool added = fresh && b->begun;
-    if (fresh && !b->begun) /* nothing of it is delivered, but it is newer all the same */
-        notice_interruption(b, end, ret_interrupted);
-    if (fresh)
-        b->last = end;
-    else
-        b->dropped++;
+    const struct frame_commit f = {
+        .begin = b->begin,
+        .end_lsn = m->commit.end_lsn,
+        .messages = b->index,
+    };
+    int r = position_compare(end, b->last) > 0 ? put_commit(b, end, &f) : put_commit_again(b, &f);
+    if (r < 0)
+        return r;
     b->mark = m->commit.end_lsn;
     b->inside = false;
     b->begun = false;
-    return added ? BUILDER_ADDED : BUILDER_COMMITTED;
+    b->again_begun = false;
+    return r;
 }
 
-int builder_add(struct builder *b, const struct pgoutput *m, void **owner, bool *ret_interrupted,
+int builder_add(struct builder *b, const struct pgoutput *m, void **owner,
                 char why[DECODE_WHY_SIZE])
 {
-    *ret_interrupted = false;
     switch (m->type) {
     case PGOUTPUT_BEGIN:
         return add_begin(b, m, why);
     case PGOUTPUT_MESSAGE:
         if (m->streamed)
             return wrong(why, m, "in a stream block, which was not asked for");
-        return add_message(b, m, owner, ret_interrupted, why);
+        return add_message(b, m, owner, why);
     case PGOUTPUT_COMMIT:
-        return add_commit(b, m, ret_interrupted, why);
+        return add_commit(b, m, why);
     case PGOUTPUT_ORIGIN:
     case PGOUTPUT_RELATION:
     case PGOUTPUT_TYPE:
@@ -236,15 +331,31 @@ void builder_keepalive(struct builder *b, uint64_t wal_end)
         b->mark = wal_end;
 }
 
+static bool is_full(const struct batch *batch)
+{
+    return batch && (batch->head_size >= BATCH_SIZE || batch->tail_owner);
+}
+
 bool builder_is_full(const struct builder *b)
 {
-    return b->open && (b->open->head_size >= BATCH_SIZE || b->open->tail_owner);
+    return is_full(b->open) || is_full(b->again);
+}
+
+bool builder_has_news(const struct builder *b)
+{
+    return b->open || b->again || b->mark != b->mark_taken;
 }
 
 struct batch *builder_take(struct builder *b)
 {
-    struct batch *batch = b->open;
+    struct batch *batch = b->again;
 
+    if (batch) { /* its mark is no news */
+        b->again = NULL;
+        batch_seal(batch);
+        return batch;
+    }
+    batch = b->open;
     if (!batch) {
         if (b->mark == b->mark_taken)
             return NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "continuity.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void continuity_deinit(struct continuity *c)
@@ -13,6 +14,14 @@ enum continuity_verdict continuity_server(struct continuity *c, uint64_t system_
     if (c->system_identifier && system_identifier != c->system_identifier)
         return CONTINUITY_OTHER_SYSTEM;
     c->system_identifier = system_identifier;
+    return CONTINUITY_GOES_ON;
+}
+
+enum continuity_verdict continuity_database(struct continuity *c, const char *database)
+{
+    if (*c->database && strcmp(c->database, database) != 0)
+        return CONTINUITY_OTHER_DATABASE;
+    (void)snprintf(c->database, sizeof c->database, "%s", database);
     return CONTINUITY_GOES_ON;
 }
 
@@ -44,6 +53,22 @@ bool continuity_left(struct continuity *c, const struct timeline_history *histor
         }
     }
     return false;
+}
+
+bool continuity_is_new_era(enum continuity_verdict verdict)
+{
+    return verdict == CONTINUITY_OTHER_SYSTEM || verdict == CONTINUITY_OTHER_DATABASE ||
+           verdict == CONTINUITY_SERVER_RESTORED;
+}
+
+void continuity_accept(struct continuity *c, enum continuity_verdict verdict)
+{
+    c->told = 0;
+    if (!continuity_is_new_era(verdict))
+        return;
+    c->system_identifier = 0;
+    c->database[0] = 0;
+    c->timeline = 0;
 }
 
 void continuity_streaming(struct continuity *c, uint32_t timeline)
@@ -90,25 +115,30 @@ enum continuity_verdict continuity_error(struct continuity *c, const char *error
 }
 
 #define FIND_OUT                                                                                  \
-    "find out what happened to the server: messages may be lost; a restarted walbusd adopts the " \
-    "slot as it stands"
+    "find out what happened to the server; walbusd --accept-gap goes on from where the slot "     \
+    "stands, and tells every subscription of the gap"
 
 static const struct continuity_refusal refusals[] = {
     [CONTINUITY_OTHER_SYSTEM] =
-        {"other-system", "The server is another one than before: its system identifier differs.",
+        {"other-system",
+         "The server is not the one that the journal was read from: its system identifier differs.",
          FIND_OUT},
+    [CONTINUITY_OTHER_DATABASE] =
+        {"other-database", "The journal was read from another database.",
+         "name that database in the dsn, or another state-dir; or walbusd --accept-gap"},
     [CONTINUITY_SLOT_MOVED] =
         {"slot-moved",
-         "The slot was moved or made anew: it stands beyond all that was acknowledged.", FIND_OUT},
+         "The slot was moved or made anew, or the state folder is an old one: the slot stands beyond "
+         "all that the journal has.", FIND_OUT},
     [CONTINUITY_SERVER_RESTORED] = {"server-restored",
-                                    "The server's timeline, or its WAL on it, ends before what was "
-                                    "acknowledged: it was restored to an older state.",
+                                    "The server's timeline, or its WAL on it, ends before what the "
+                                    "journal has, or differs from it: it was restored to an older state.",
                                     FIND_OUT},
     [CONTINUITY_SLOT_POISONED] =
         {"slot-poisoned",
          "The server cannot decode the slot beyond a place: the same error came each time.",
          "the messages behind that place are lost to this slot; make it anew: "
-         "walbus teardown, walbus setup"},
+         "walbus teardown, walbus setup; then walbusd --accept-gap"},
 };
 
 const struct continuity_refusal *continuity_refusal(enum continuity_verdict verdict)

@@ -7,10 +7,10 @@
  * on slot and server at every connect. Pure: it is told what was found and answers
  * whether reading may go on; asking, logging and giving up are source.c's.
  *
- * What is known is what this process has seen, and nothing at the first connect,
- * which therefore adopts the slot as it stands. Known are the server (its system
- * identifier), the timeline of the last stream, and `told`: the highest LSN up to
- * which everything was read, which is what is acknowledged to the slot. From then
+ * What is known is what the journal has kept, and nothing at the first connect of an
+ * empty one, which therefore adopts the slot as it stands. Known are the server (its system
+ * identifier), the database, the timeline of the last stream, and `told`: the highest LSN up to
+ * which everything is synced in the journal, which is what is acknowledged to the slot. From then
  * on the slot can stand at or before `told`, never beyond: the server moves it to
  * what it is told and nowhere else. Hence
  *
@@ -39,6 +39,7 @@
 enum continuity_verdict {
     CONTINUITY_GOES_ON = 0,
     CONTINUITY_OTHER_SYSTEM,    /* another server than before */
+    CONTINUITY_OTHER_DATABASE,  /* another database of it */
     CONTINUITY_SLOT_MOVED,      /* beyond all that was acknowledged */
     CONTINUITY_SERVER_RESTORED, /* to an older state */
     CONTINUITY_SLOT_POISONED,   /* cannot be decoded any further */
@@ -51,6 +52,7 @@ enum continuity_verdict {
 
 struct continuity {
     uint64_t system_identifier; /* of the first connect; 0: none yet */
+    char database[64];          /* PostgreSQL's NAMEDATALEN; "": none yet */
     uint32_t timeline;          /* of the last stream; 0: none yet */
     uint64_t told; /* highest value ever reported to this slot, or found in it at first */
 
@@ -65,6 +67,9 @@ void continuity_deinit(struct continuity *c);
 enum continuity_verdict continuity_server(struct continuity *c,
                                           uint64_t system_identifier) MUST_CHECK;
 
+/** The database that the slot belongs to; the first one is adopted. */
+enum continuity_verdict continuity_database(struct continuity *c, const char *database) MUST_CHECK;
+
 /** The slot's confirmed_flush_lsn; the first one is adopted. */
 enum continuity_verdict continuity_slot(struct continuity *c,
                                         uint64_t confirmed_flush_lsn) MUST_CHECK;
@@ -77,6 +82,11 @@ enum continuity_verdict continuity_timeline(const struct continuity *c, uint32_t
  *  back to *ret_at, where the timeline was left. */
 bool continuity_left(struct continuity *c, const struct timeline_history *history,
                      uint64_t *ret_at) MUST_CHECK;
+
+/** Somebody has accepted what was refused: the next connect adopts what it finds. */
+void continuity_accept(struct continuity *c, enum continuity_verdict verdict);
+/** Whether what lies behind an accepted refusal has positions that do not compare with those before. */
+bool continuity_is_new_era(enum continuity_verdict verdict);
 
 /** Streaming began, on that timeline. */
 void continuity_streaming(struct continuity *c, uint32_t timeline);

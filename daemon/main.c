@@ -24,7 +24,7 @@
 
 #define OPTIONS_MAX 32
 
-enum { OPTION_HELP = 256, OPTION_VERSION, OPTION_CONFIG, OPTION_ROW };
+enum { OPTION_HELP = 256, OPTION_VERSION, OPTION_CONFIG, OPTION_ACCEPT_GAP, OPTION_ROW };
 
 static void print_help(void)
 {
@@ -39,6 +39,10 @@ static void print_help(void)
     buf_append_str(&text,
                    "  --config FILE\n"
                    "      Settings file instead of " SETTINGS_DEFAULT_FILE ", which may be missing.\n"
+                   "  --accept-gap\n"
+                   "      Goes on although messages are lost: when at this start the slot or the\n"
+                   "      server is not what the journal was read from. The gap is logged and told\n"
+                   "      to every subscriber. An option only, for one start.\n"
                    "  --help, --version\n\n"
                    "SIGTERM and SIGINT stop it. SIGHUP changes nothing yet: the settings are read at\n"
                    "start, so restart it to change one.\n\n"
@@ -79,17 +83,19 @@ static int unknown_option(const char *word)
 }
 
 /* -1: go on; else the exit status. */
-static int read_options(int argc, char **argv, struct settings *settings, const char **ret_config)
+static int read_options(int argc, char **argv, struct settings *settings, const char **ret_config,
+                        bool *ret_accept_gap)
 {
     struct option options[OPTIONS_MAX];
     char why[SETTINGS_WHY_SIZE];
     size_t n = 0;
     int option;
 
-    for (size_t i = 0; i < settings_n_rows && n < OPTIONS_MAX - 4; i++)
+    for (size_t i = 0; i < settings_n_rows && n < OPTIONS_MAX - 5; i++)
         options[n++] = (struct option){settings_rows[i].name, required_argument, NULL,
                                        OPTION_ROW + (int)i};
     options[n++] = (struct option){"config", required_argument, NULL, OPTION_CONFIG};
+    options[n++] = (struct option){"accept-gap", no_argument, NULL, OPTION_ACCEPT_GAP};
     options[n++] = (struct option){"help", no_argument, NULL, OPTION_HELP};
     options[n++] = (struct option){"version", no_argument, NULL, OPTION_VERSION};
     options[n] = (struct option){0};
@@ -110,6 +116,10 @@ static int read_options(int argc, char **argv, struct settings *settings, const 
         }
         if (option == OPTION_CONFIG) {
             *ret_config = optarg;
+            continue;
+        }
+        if (option == OPTION_ACCEPT_GAP) {
+            *ret_accept_gap = true;
             continue;
         }
         if (option == ':')
@@ -141,11 +151,11 @@ static int check_dsn(const struct settings *settings)
     return status;
 }
 
-static int read_settings(int argc, char **argv, struct settings *settings)
+static int read_settings(int argc, char **argv, struct settings *settings, bool *ret_accept_gap)
 {
     char why[SETTINGS_WHY_SIZE] = "no memory";
     const char *config = NULL;
-    int e = read_options(argc, argv, settings, &config);
+    int e = read_options(argc, argv, settings, &config, ret_accept_gap);
 
     if (e >= 0)
         return e;
@@ -175,7 +185,8 @@ static void prepare_process(void)
     }
 }
 
-static int run(const struct settings *settings, const char *socket_path, struct logger *log)
+static int run(const struct settings *settings, const char *socket_path, bool accept_gap,
+               struct logger *log)
 {
     uv_loop_t loop;
     struct router router;
@@ -193,7 +204,7 @@ static int run(const struct settings *settings, const char *socket_path, struct 
     (void)sigaddset(&stop, SIGINT);
     (void)sigaddset(&stop, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &stop, &before);
-    int status = router_open(&router, &loop, settings, socket_path, log);
+    int status = router_open(&router, &loop, settings, socket_path, accept_gap, log);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (status == 0) {
         (void)uv_run(&loop, UV_RUN_DEFAULT);
@@ -215,12 +226,13 @@ int main(int argc, char **argv)
     struct logger log = {.out = stderr, .level = LOG_INFO};
     char why[SOCKET_PLACE_WHY_SIZE];
     char *socket_path = NULL;
+    bool accept_gap = false;
 
     if (fd_open_standard() < 0 || sodium_init() < 0 || settings_init(&settings) < 0) {
         fputs("walbusd: no memory, or no descriptors\n", stderr);
         return ROUTER_EXIT_FAILURE;
     }
-    int status = read_settings(argc, argv, &settings);
+    int status = read_settings(argc, argv, &settings, &accept_gap);
     if (status < 0) {
         log.level = (enum log_level)settings.log_level;
         log.format = (enum log_format)settings.log_format;
@@ -229,7 +241,7 @@ int main(int argc, char **argv)
             status = usage("%s", r == -ENOMEM ? "no memory" : why);
         } else {
             prepare_process();
-            status = run(&settings, socket_path, &log);
+            status = run(&settings, socket_path, accept_gap, &log);
         }
     }
     free(socket_path);

@@ -22,6 +22,7 @@ struct route_member {
     struct filter *filters, *exclusions; /* owned copies */
     size_t n_filters, n_exclusions;
     bool everything; /* one filter matches all and nothing is excluded */
+    bool absent;     /* its owner's, set behind route_add: a durable name without a session (durable.h) */
 };
 
 struct route_set {

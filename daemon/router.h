@@ -7,8 +7,8 @@
  * batch comes in from the source, goes out to the sessions by the route, and its
  * mark goes back to the source. Two routers can live in one process.
  *
- * Without a journal the mark follows what was handed to the sessions: a
- * subscriber that is not connected misses what passes meanwhile.
+ * What comes in is kept in the journal (intake.c) and handed to the sessions
+ * (deliver.c); what the sessions ask for is answered in clients.c.
  */
 
 #include <stdbool.h>
@@ -19,11 +19,16 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "batch.h"
+#include "durable.h"
+#include "journal/journal.h"
 #include "listener.h"
+#include "retention.h"
 #include "route.h"
 #include "session.h"
+#include "session_read.h"
 #include "settings/settings.h"
 #include "source.h"
+#include "state.h"
 
 /** Most connections at a time, as far as descriptors allow; the next one is told so and closed. */
 #define ROUTER_SESSIONS_MAX 1000u
@@ -31,19 +36,9 @@
 #define ROUTER_SESSIONS_RESERVED 16u
 /** Descriptors that are kept for the router itself: its connections, its loop, its files. */
 #define ROUTER_DESCRIPTORS 32u
-/** Most bytes of batches alive, all sessions together; room again at half. One message alone may be larger. */
-#define ROUTER_BYTES_MAX (32u << 20)
-/** A session whose socket took nothing for so long, in ms, while messages wait, is stalled: let go when its outbox is
- *  more than half full. A reader that waits for a processor, or collects garbage, must not look like that. */
-#define ROUTER_STALL_MS 250u
-/** The same for one that was behind when it last took something, with more than ROUTER_PRESSURE_BYTES to take, or for
- *  which a content over BATCH_LARGE waits. */
-#define ROUTER_REST_MS 1000u
-/** Who holds less than this holds nothing up when memory is short, and is not behind. */
-#define ROUTER_PRESSURE_BYTES (1u << 20)
-/** While an outbox is full its session must take this many bytes in each ROUTER_PRESSURE_MS, or is let go. */
-#define ROUTER_PACE_BYTES (256u << 10)
-#define ROUTER_PRESSURE_MS    500u
+/** Most bytes of batches alive that the journal has written: of all that sessions wait to send. Who waits longest lets go; only a message
+ *  that some session is just sending, and that cannot be read again, may be larger. */
+#define ROUTER_BYTES_MAX (16u << 20)
 /** Most bytes of unfinished frames, answers and filters of all clients together; who needs more is refused. */
 #define ROUTER_CLIENTS_MAX (24u << 20)
 /** So much more is kept for the router's own user and root, who must always be able to look. */
@@ -52,6 +47,8 @@
 #define ROUTER_PROGRESS_MS 1000u
 /** How long a SUBSCRIBE from a position beyond the known WAL may wait for a look-up, in ms. */
 #define ROUTER_FACTS_MS 5000u
+/** The source may not go on, and no subscriber is here: so long the router waits for one before it ends, in ms. */
+#define ROUTER_GIVEN_UP_MS 3000u
 /** How long sessions may take to be written out at a clean stop, and clients to close, in ms. */
 #define ROUTER_DRAIN_MS 1000u
 
@@ -76,20 +73,30 @@ struct router {
     struct batch_pool pool;
     struct route *route;
 
+    struct state state;
+    struct journal *journal;
+    struct durables *durables;
+    struct retention retention;
+    int journal_error;          /* why it cannot be written now; 0: it can */
+    struct batch *mark_waiting; /* a mark alone that waits to be written */
+    uint64_t mark_written_at;   /* uv_now() of the last one */
+    bool queue_full;            /* reading waits for the journal's queue */
+    uint32_t connection;        /* to the server: its number */
+    bool unproven;              /* what came again is being compared: nothing new goes out before it is written */
+    struct position unproven_first; /* the first new entries meanwhile; zero: none yet */
+    uint64_t given_up_at;       /* uv_now() when the source gave up and the journal was served on; 0: not */
+
     struct session *sessions; /* list */
     size_t n_sessions, max_sessions;
     uint64_t next_session;
+    struct session_reads reads;
+    struct request_waiting *waiting; /* answers that take a while (requests.c) */
     struct session **inside;  /* entry by entry served sessions that were told a BEGIN */
     size_t n_inside, inside_cap;
 
     struct position newest;   /* of the last entry routed; at first where the slot stands */
     struct position progress; /* nothing at or below it is still to come */
     uint64_t messages;        /* routed since the start */
-    uint64_t too_slow;        /* sessions closed for it */
-    bool holding;             /* reading waits for a session that takes its messages (pressure.c) */
-    uv_timer_t pressure;      /* looks at them meanwhile */
-    unsigned looks;           /* until their pace is judged next */
-    bool judging;             /* they are looked at just now: what that changes is seen afterwards */
 
     uv_timer_t tick;          /* PROGRESS */
     uv_timer_t drain;         /* looks whether the phase is over */
@@ -101,21 +108,23 @@ struct router {
 
 /** Opens the socket and starts the source. 0, or an exit code (enum router_exit) after logging why. */
 int router_open(struct router *r, uv_loop_t *loop, const struct settings *settings,
-                const char *socket_path, struct logger *log) MUST_CHECK;
+                const char *socket_path, bool accept_gap, struct logger *log) MUST_CHECK;
 
 /** Begins a clean stop; the loop runs out when it is done. Idempotent. */
 void router_stop(struct router *r, int exit_code);
 
+/** The last sessions, timers and the source go; the loop then runs out. */
+void router_end(struct router *r);
+
 /** Frees what is left after the loop has run out. */
 void router_deinit(struct router *r);
-
-/** Looks whether outboxes are full, or have room again; after every batch and every write (pressure.c). */
-void router_check_pressure(struct router *r);
 
 /** Writes out what was queued in this turn. */
 void router_flush(struct router *r);
 
 /** Appends the answer to REQUEST "status": one CBOR map (status.c). */
 void router_put_status(struct router *r, struct buf *out);
+/** Appends the key "subscriptions" and the list of the durable ones. */
+void router_put_subscriptions(struct router *r, struct buf *out);
 
 #endif

@@ -7,7 +7,9 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
+#include "journal/reader.h"
 #include "session_frames.h"
+#include "session_read.h"
 
 /** First size of the read buffer; it grows to the frame at hand and falls back when empty. */
 #define INPUT_START 4096u
@@ -66,10 +68,14 @@ void session_close(struct session *s, const char *reason)
         return;
     log_line(s->log, LOG_DEBUG, "session.closed", "A client's connection was closed.",
              LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_STR("reason", reason));
+    s->was_live = session_is_live(s) || (s->lingers && !s->read);
     session_set(s, SESSION_CLOSED);
     session_drop_subscribe(s);
+    session_read_end(s);
     s->ops->closed(s->owner, s);
     outbox_deinit(&s->outbox); /* batches go at once, not when libuv has let go */
+    if (s->reads)
+        session_reads_go(s->reads);
     uv_close((uv_handle_t *)&s->poll, session_on_handle_closed);
     uv_close((uv_handle_t *)&s->timer, session_on_handle_closed);
     s->fd = fd_close(s->fd);
@@ -77,7 +83,7 @@ void session_close(struct session *s, const char *reason)
 
 void session_put_acked(struct session *s)
 {
-    struct control_ack acked = {.position = s->acked};
+    struct control_ack acked = {.position = s->confirmed};
 
     if (!s->acked_due || outbox_waiting_control(&s->outbox) > SESSION_ANSWERS_MAX)
         return;
@@ -85,41 +91,60 @@ void session_put_acked(struct session *s)
     s->acked_due = false;
 }
 
-void session_flush(struct session *s)
+/* One go of writing: what is left (enum outbox_left), or a negative errno. */
+static int session_write(struct session *s)
 {
-    if (s->state == SESSION_CLOSED)
-        return;
-    s->must_flush = false;
-    session_put_acked(s);
-    if (s->outbox.control.failed) { /* an answer is lost, the client would wait for it for ever */
-        session_close(s, "no memory");
-        return;
-    }
     uint64_t before = s->outbox.written_data;
     int r = outbox_write(&s->outbox, s->fd);
+
     if (s->outbox.written_data != before) {
-        /* this turn may have begun long ago, and it is judged by this time */
-        uv_update_time(s->poll.loop);
+        uv_update_time(s->poll.loop); /* this turn may have begun long ago */
         s->took_at = uv_now(s->poll.loop);
-        s->behind = outbox_behind(&s->outbox);
     }
-    if (r < 0) {
-        session_close(s, strerror(-r));
+    return r;
+}
+
+void session_flush(struct session *s)
+{
+    int r;
+
+    if (s->state == SESSION_CLOSED)
         return;
-    }
-    if (r == 0 && s->state == SESSION_LEAVING && !s->lingers) {
+    do {
+        s->must_flush = false;
+        session_put_acked(s);
+        if (s->outbox.control
+                .failed) { /* an answer is lost, the client would wait for it for ever */
+            session_close(s, "no memory");
+            return;
+        }
+        r = session_write(s);
+        if (r < 0) {
+            session_close(s, strerror(-r));
+            return;
+        }
+    } while (session_read_on(s));
+    if (r == OUTBOX_NOTHING && s->state == SESSION_LEAVING && !s->lingers) {
         session_close(s, "told a fatal error");
         return;
     }
-    if (r == 0 && s->half_closed) {
+    if (r == OUTBOX_NOTHING && s->half_closed && !s->replies_due) {
         session_close(s, "the client closed it");
         return;
     }
+    if (s->reads) /* what was written may have made room */
+        session_reads_go(s->reads);
     /* a frame that this turn left alone: the next is asked for by a socket that can be written */
     bool more = !session_is_choked(s) && session_frame_waits(s);
+    bool waits = r == OUTBOX_BLOCKED || more || s->blocked;
     session_watch(s, (session_is_choked(s) || s->half_closed ? 0 : UV_READABLE) |
-                         (r || more ? UV_WRITABLE : 0));
-    s->ops->wrote(s->owner);
+                         (waits ? UV_WRITABLE : 0));
+}
+
+void session_block(struct session *s)
+{
+    s->blocked = true;
+    session_watch(s, s->events | UV_WRITABLE);
 }
 
 static void session_on_timer(uv_timer_t *timer)
@@ -174,8 +199,9 @@ static int session_read(struct session *s)
     if (got == 0) {
         bool told = s->state == SESSION_READY || (s->state == SESSION_LEAVING && !s->lingers);
 
-        if (told && outbox_waiting_control(&s->outbox))
-            s->half_closed = true; /* it reads what is left for it: session_flush goes on */
+        if (told && (outbox_waiting_control(&s->outbox) || s->replies_due))
+            s->half_closed =
+                true; /* sends no more, but reads what is left for it; session_flush goes on */
         else
             session_close(s, "the client closed it");
         return 0;
@@ -192,7 +218,8 @@ static int session_read(struct session *s)
 
 size_t session_held(const struct session *s)
 {
-    return (s->in_cap > INPUT_START ? s->in_cap : 0) + s->outbox.control.cap + s->filters_cost;
+    return (s->in_cap > INPUT_START ? s->in_cap : 0) + s->outbox.control.cap + s->filters_cost +
+           session_read_held(s);
 }
 
 /* Nothing more of it is read in this turn. */
@@ -211,6 +238,8 @@ static void session_on_poll(uv_poll_t *poll, int status, int events)
         return;
     }
     s->requests = 0;
+    if (events & UV_WRITABLE)
+        s->blocked = false;
     /* Frames that were left alone in an earlier turn: nothing else would come back to them. */
     if (s->in_size)
         session_handle_input(s);
@@ -226,18 +255,19 @@ bool session_is_choked(const struct session *s)
 }
 
 struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct session_ops *ops,
-                            void *owner, struct logger *log)
+                            void *owner, struct session_reads *reads, struct logger *log)
 {
     struct session *s = calloc(1, sizeof *s);
     struct ucred peer = {0};
     socklen_t size = sizeof peer;
 
-    if (!s || uv_poll_init(loop, &s->poll, fd) < 0) {
+    /* Who it is decides what it may: nobody without a name. */
+    if (!s || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0 ||
+        uv_poll_init(loop, &s->poll, fd) < 0) {
         free(s);
         (void)fd_close(fd);
         return NULL;
     }
-    (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
     s->ops = ops;
     s->owner = owner;
     s->log = log;
@@ -245,6 +275,8 @@ struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct s
     s->pid = peer.pid;
     s->uid = peer.uid;
     s->fd = fd;
+    s->reads = reads;
+    s->chunk = READER_CHUNK;
     s->handles = 2;
     s->poll.data = s;
     s->timer.data = s;
@@ -259,11 +291,22 @@ void session_subscribed(struct session *s, const struct control_subscribed *subs
     session_set(s, SESSION_ACTIVE);
     s->told = subscribed->position;
     s->acked = subscribed->position;
+    s->confirmed = subscribed->position;
     s->resume = subscribed->position.index != POSITION_INDEX_NONTRANSACTIONAL &&
                 subscribed->position.index != POSITION_INDEX_END;
     session_drop_subscribe(s);
     s->took_at = uv_now(s->poll.loop);
     control_subscribed_encode(subscribed, outbox_control(&s->outbox));
+    s->must_flush = true;
+    session_fall_behind(s);
+}
+
+void session_confirm(struct session *s, struct position position)
+{
+    if (s->state != SESSION_ACTIVE && !s->lingers)
+        return;
+    s->confirmed = position;
+    s->acked_due = true;
     s->must_flush = true;
 }
 
@@ -295,7 +338,7 @@ void session_error(struct session *s, const char *code, const char *text, bool f
         return;
     }
     session_set(s, SESSION_LEAVING);
-    outbox_drop(&s->outbox);
+    s->messages -= outbox_drop(&s->outbox);
     (void)uv_timer_start(&s->timer, session_on_timer, SESSION_LEAVE_MS, 0);
     session_watch(s, UV_READABLE | UV_WRITABLE);
 }
@@ -313,151 +356,5 @@ void session_request_error(struct session *s, uint64_t id, const char *code, con
         .code = bytes_of_text(code), .text = bytes_of_text(text), .has_id = true, .id = id};
 
     control_error_encode(&error, outbox_control(&s->outbox));
-    s->must_flush = true;
-}
-
-/* ---- delivery ---- */
-
-/* What could not be queued for want of memory would be a silent gap: the session ends instead. */
-static bool queued(struct session *s, int r)
-{
-    if (r == 0) {
-        s->must_flush = true;
-        return true;
-    }
-    session_error(s, CONTROL_ERROR_TOO_SLOW,
-                  "the router has no memory for what this subscriber has not read", true);
-    return false;
-}
-
-bool session_send_batch(struct session *s, struct batch *batch)
-{
-    if (s->state != SESSION_ACTIVE || !s->member.everything || s->resume ||
-        position_compare(s->told, batch->first) >= 0 || (batch->starts_inside && !s->inside))
-        return false;
-    if (!queued(s, outbox_add(&s->outbox, batch, 0, batch_size(batch))))
-        return true;
-    s->told = batch->last;
-    s->inside = batch->ends_inside;
-    for (size_t i = 0; i < batch->n_entries; i++)
-        s->messages += batch->entries[i].type == FRAME_MESSAGE;
-    return true;
-}
-
-/* The BEGIN of the transaction that is entered: from this batch, or the copy it carries. */
-static bool send_begin(struct session *s, struct batch *batch, const struct batch_entry *begin)
-{
-    uint8_t frame[BATCH_BEGIN_SIZE];
-    int r;
-
-    if (begin && !s->resume) {
-        r = outbox_add(&s->outbox, batch, begin->offset, begin->size);
-    } else {
-        memcpy(frame, begin ? batch->head + begin->offset : batch->begin, sizeof frame);
-        if (s->resume)
-            frame[5] |= FRAME_FLAG_RESUMED; /* the header's flags */
-        r = outbox_add_begin(&s->outbox, batch, frame);
-    }
-    if (!queued(s, r))
-        return false;
-    s->inside = true;
-    s->resume = false;
-    return true;
-}
-
-static bool is_in_transaction_of(struct position a, struct position b)
-{
-    return a.timeline == b.timeline && a.lsn == b.lsn;
-}
-
-void session_send_gap(struct session *s, struct batch_pool *pool, struct position to,
-                      const char *reason)
-{
-    if (s->state != SESSION_ACTIVE || position_compare(to, s->told) <= 0)
-        return;
-    struct frame_gap gap = {
-        .from = position_next(s->told),
-        .to = to,
-        .messages = UINT64_MAX,
-        .bytes = UINT64_MAX,
-        .reason = bytes_of_text(reason),
-    };
-    struct batch *batch = batch_new(pool);
-    int r = batch ? batch_add_gap(batch, &gap) : -ENOMEM;
-
-    if (r == 0) {
-        batch_seal(batch);
-        r = outbox_add(&s->outbox, batch, 0, batch_size(batch));
-        batch_settle(batch);
-    }
-    (void)batch_unref(batch);
-    if (!queued(s, r))
-        return;
-    s->told = to;
-    s->inside = false;
-    s->resume = false;
-}
-
-void session_interrupt(struct session *s, struct batch_pool *pool)
-{
-    if (s->inside || s->resume)
-        session_send_gap(s, pool,
-                         (struct position){s->told.timeline, s->told.lsn, POSITION_INDEX_END},
-                         "the server never finished this transaction");
-}
-
-/* Something newer than the rest of the transaction inside which the session resumed: that will not
- * come any more. */
-static void notice_interruption(struct session *s, const struct batch *batch,
-                                const struct batch_entry *entry)
-{
-    if (s->resume && !is_in_transaction_of(s->told, entry->position))
-        session_interrupt(s, batch->pool);
-}
-
-bool session_send_message(struct session *s, struct batch *batch, const struct batch_entry *entry,
-                          const struct batch_entry *begin)
-{
-    bool came_inside = false;
-
-    if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
-        return false;
-    notice_interruption(s, batch, entry);
-    if (entry->position.index != POSITION_INDEX_NONTRANSACTIONAL && !s->inside) {
-        if (!send_begin(s, batch, begin))
-            return false;
-        came_inside = true;
-    }
-    if (queued(s, outbox_add(&s->outbox, batch, entry->offset, entry->size))) {
-        s->told = entry->position;
-        s->messages++;
-    }
-    return came_inside;
-}
-
-void session_send_commit(struct session *s, struct batch *batch, const struct batch_entry *entry,
-                         const struct batch_entry *begin)
-{
-    if (s->state != SESSION_ACTIVE || position_compare(entry->position, s->told) <= 0)
-        return;
-    notice_interruption(s, batch, entry);
-    if (!s->inside && !(s->resume && send_begin(s, batch, begin)))
-        return;
-    if (s->state == SESSION_ACTIVE &&
-        queued(s, outbox_add(&s->outbox, batch, entry->offset, entry->size))) {
-        s->told = entry->position;
-        s->inside = false;
-    }
-}
-
-void session_send_progress(struct session *s, struct position position)
-{
-    uint8_t frame[FRAME_HEADER_SIZE + FRAME_PROGRESS_BODY];
-
-    if (s->state != SESSION_ACTIVE || s->inside || s->resume || !outbox_is_empty(&s->outbox) ||
-        position_compare(position, s->told) <= 0)
-        return;
-    buf_append(outbox_control(&s->outbox), frame, frame_progress_encode(frame, position));
-    s->told = position;
     s->must_flush = true;
 }

@@ -74,11 +74,10 @@ static void handle_subscribe(struct session *s, struct bytes body)
     char why[CONTROL_WHY_SIZE];
 
     if (s->state != SESSION_READY) {
-        refuse(s, CONTROL_ERROR_PROTOCOL,
-               "SUBSCRIBE came twice: one connection carries one subscription");
+        refuse(s, CONTROL_ERROR_PROTOCOL, "SUBSCRIBE came twice: one connection carries one subscription");
         return;
     }
-    /* the decoded frame borrows from its bytes, and the answer may take longer than this turn */
+    /* the decoded frame borrows from its bytes, which must outlive this turn: the answer may take time */
     uint8_t *copy = malloc(body.size ? body.size : 1);
     if (!copy) {
         session_close(s, "no memory");
@@ -129,8 +128,9 @@ static void handle_ack(struct session *s, struct bytes body)
     }
     if (position_compare(ack.position, s->acked) > 0)
         s->acked = ack.position;
-    /* one answer for as many as come in a turn, or while it does not read */
-    s->acked_due |= ack.confirm;
+    if (position_compare(s->acked, s->told) >= 0)
+        s->owes = false;
+    s->ops->acked(s->owner, s, ack.confirm);
 }
 
 static void handle_request(struct session *s, struct bytes body)
@@ -143,8 +143,7 @@ static void handle_request(struct session *s, struct bytes body)
         return;
     }
     if (outbox_waiting_control(&s->outbox) > SESSION_ANSWERS_MAX) {
-        refuse(s, CONTROL_ERROR_LIMIT,
-               "%zu bytes of answers wait to be read before another request",
+        refuse(s, CONTROL_ERROR_LIMIT, "%zu bytes of answers wait to be read before another request",
                outbox_waiting_control(&s->outbox));
         return;
     }
@@ -216,8 +215,7 @@ void session_handle_input(struct session *s)
 {
     size_t at = 0;
 
-    while (wants_input(s) && !session_is_choked(s) && s->requests < SESSION_REQUESTS_A_TURN &&
-           s->in_size - at >= FRAME_HEADER_SIZE) {
+    while (wants_input(s) && !session_is_choked(s) && s->requests < SESSION_REQUESTS_A_TURN && s->in_size - at >= FRAME_HEADER_SIZE) {
         struct frame_header h;
 
         if (frame_header_decode(s->in + at, &h) < 0) {

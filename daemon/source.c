@@ -17,7 +17,7 @@ static const char *const state_names[] = {
     [SOURCE_SETTING] = "setting",         [SOURCE_IDENTIFYING] = "identifying",
     [SOURCE_HISTORY] = "history",         [SOURCE_STARTING] = "starting",
     [SOURCE_CONFIRMING] = "confirming",   [SOURCE_STREAMING] = "streaming",
-    [SOURCE_GIVEN_UP] = "given-up",
+    [SOURCE_SUSPENDED] = "suspended",     [SOURCE_GIVEN_UP] = "given-up",
 };
 
 const char *source_state_name(enum source_state state)
@@ -171,26 +171,111 @@ static void source_refuse(struct source *s, enum continuity_verdict verdict)
     source_give_up(s, PRECONDITION_DECIDE);
 }
 
+static bool source_runs(const struct source *s)
+{
+    return s->state == SOURCE_CONFIRMING || s->state == SOURCE_STREAMING;
+}
+
+/* The operator has said that it goes on all the same: says what is accepted, and connects again without what was known. */
+static void source_accept(struct source *s, enum continuity_verdict verdict)
+{
+    const struct continuity_refusal *refusal = continuity_refusal(verdict);
+    char from[LSN_TEXT_SIZE], to[LSN_TEXT_SIZE];
+
+    log_line(s->log, LOG_WARNING, "source.gap-accepted", refusal->text, LOG_STR("refusal", refusal->id),
+             LOG_STR("slot", s->slot), LOG_STR("from", lsn_format(s->continuity.told, from)),
+             LOG_STR("to", lsn_format(s->facts.slot_confirmed_flush_lsn, to)),
+             LOG_U64("system_identifier", s->facts.system_identifier),
+             LOG_STR("database", s->facts.database));
+    if (s->accepted == CONTINUITY_GOES_ON || continuity_is_new_era(verdict))
+        s->accepted = verdict;
+    continuity_accept(&s->continuity, verdict);
+    source_drop(s);
+    s->attempts = 0;
+    source_later(s);
+}
+
+static void source_object(struct source *s, enum continuity_verdict verdict)
+{
+    if (s->accept_gap && verdict != CONTINUITY_SLOT_POISONED)
+        source_accept(s, verdict);
+    else
+        source_refuse(s, verdict);
+}
+
 bool source_judge(struct source *s, enum continuity_verdict verdict)
 {
     if (verdict == CONTINUITY_GOES_ON)
         return true;
-    source_refuse(s, verdict);
+    source_object(s, verdict);
     return false;
+}
+
+void source_differs(struct source *s, struct position position, const char *what)
+{
+    char text[POSITION_TEXT_SIZE];
+
+    /* Also when that connection is gone meanwhile: the journal compares nothing any more, and would take nothing. */
+    if (s->state == SOURCE_STOPPED || s->state == SOURCE_GIVEN_UP)
+        return;
+    (void)uv_timer_stop(&s->retry);
+    log_line(s->log, LOG_ERROR, "source.differs", what, LOG_STR("position", position_format(position, text)));
+    source_object(s, CONTINUITY_SERVER_RESTORED);
+}
+
+void source_suspend(struct source *s, const char *why)
+{
+    if (s->state == SOURCE_STOPPED || s->state == SOURCE_GIVEN_UP)
+        return;
+    buf_clear(&s->last_error);
+    buf_append_str(&s->last_error, why);
+    source_drop(s);
+    (void)uv_timer_stop(&s->retry);
+    source_set(s, SOURCE_SUSPENDED);
 }
 
 /* Nothing is read before the slot was looked at, nor while the owner wants none. */
 static void source_apply_hold(struct source *s)
 {
-    bool on = s->held || s->state == SOURCE_CONFIRMING;
+    bool on = s->held || s->paused || s->state == SOURCE_CONFIRMING;
 
     s->heartbeat.held = on;
     stream_hold(&s->stream, on);
 }
 
-static bool source_runs(const struct source *s)
+/* Between two transactions, if it is to pause. */
+static void source_pause_here(struct source *s)
 {
-    return s->state == SOURCE_CONFIRMING || s->state == SOURCE_STREAMING;
+    if (!s->pausing || s->paused || s->stream.builder.inside || s->stream.builder.pending)
+        return;
+    s->paused = true;
+    source_apply_hold(s);
+}
+
+void source_go_on(struct source *s)
+{
+    if (s->state != SOURCE_SUSPENDED)
+        return;
+    /* Where it paused between two transactions it may be inside one again, whose end was not kept. */
+    s->paused = false;
+    source_pause_here(s);
+    s->attempts = 0;
+    source_later(s);
+}
+
+void source_hand_on(struct source *s)
+{
+    stream_hand_on(&s->stream);
+}
+
+void source_settled(struct source *s)
+{
+    s->accept_gap = false;
+}
+
+bool source_is_asked(const struct source *s)
+{
+    return s->stream.running && s->stream.feedback.asked;
 }
 
 /* The slot was looked at, or could not be: read. */
@@ -199,6 +284,11 @@ static void source_streaming(struct source *s)
     char lsn[LSN_TEXT_SIZE];
 
     (void)uv_timer_stop(&s->step);
+    if (!s->ops->started(s->owner, s->start, s->accepted)) {
+        source_suspend(s, "the journal cannot be written");
+        return;
+    }
+    s->accepted = CONTINUITY_GOES_ON;
     buf_clear(&s->last_error);
     s->waited = false;
     s->in_use = false;
@@ -212,7 +302,7 @@ static void source_streaming(struct source *s)
              LOG_I64("server_version", s->facts.version_num));
     source_set(s, SOURCE_STREAMING);
     source_apply_hold(s);
-    s->ops->started(s->owner);
+    s->ops->streaming(s->owner);
 }
 
 static void source_on_unconfirmed(uv_timer_t *timer)
@@ -230,16 +320,15 @@ static void source_on_unconfirmed(uv_timer_t *timer)
 static void source_confirm(struct source *s)
 {
     struct connect_place place;
-    struct position start = {0};
 
-    start.lsn = s->facts.slot_confirmed_flush_lsn;
-    start.timeline = timeline_of(&s->history, start.lsn ? start.lsn - 1 : 0);
+    s->start = (struct position){.lsn = s->facts.slot_confirmed_flush_lsn};
+    s->start.timeline = timeline_of(&s->history, s->start.lsn ? s->start.lsn - 1 : 0);
     source_set(s, SOURCE_CONFIRMING);
     source_time_limit(s, source_on_unconfirmed, SOURCE_CONFIRM_MS);
     connect_place_of(s->link.conn, &place);
     heartbeat_start(&s->heartbeat, &place);
     source_apply_hold(s);
-    stream_start(&s->stream, &s->history, start, s->facts.wal_sender_timeout_ms);
+    stream_start(&s->stream, &s->history, s->start, s->facts.wal_sender_timeout_ms);
     stream_readable(&s->stream);
 }
 
@@ -287,13 +376,6 @@ static void on_batch(void *owner, struct batch *batch)
     s->ops->batch(s->owner, batch);
 }
 
-static void on_interrupted(void *owner)
-{
-    struct source *s = owner;
-
-    s->ops->interrupted(s->owner);
-}
-
 static void on_heartbeat(void *owner, struct bytes content)
 {
     struct source *s = owner;
@@ -305,6 +387,7 @@ static void on_committed(void *owner)
 {
     struct source *s = owner;
 
+    source_pause_here(s);
     heartbeat_commit_received(&s->heartbeat, clock_monotonic_ns());
 }
 
@@ -350,7 +433,6 @@ static void on_renew(void *owner)
 
 static const struct stream_ops stream_ops = {
     .batch = on_batch,
-    .interrupted = on_interrupted,
     .heartbeat = on_heartbeat,
     .committed = on_committed,
     .ended = on_ended,
@@ -358,6 +440,25 @@ static const struct stream_ops stream_ops = {
 };
 
 /* ---- what the ordinary connection tells ---- */
+
+/* Below this a slot has little WAL left before max_slot_wal_keep_size invalidates it: one of the usual files. */
+#define WAL_SHORT (16 << 20)
+
+/* While reading waits, WAL piles up at the server, which may keep only so much of it (max_slot_wal_keep_size). */
+static void source_watch_wal(struct source *s)
+{
+    const struct server_facts *f = &s->facts;
+    bool is_short = strcmp(f->slot_wal_status, "unreserved") == 0 || strcmp(f->slot_wal_status, "lost") == 0 ||
+                    (f->slot_safe_wal_size >= 0 && f->slot_safe_wal_size < WAL_SHORT);
+
+    if (is_short && !s->wal_alarm)
+        log_line(s->log, LOG_ERROR, "source.wal-short",
+                 "The server will soon drop WAL that this slot needs; then messages are lost.",
+                 LOG_STR("slot", s->slot), LOG_STR("wal_status", f->slot_wal_status),
+                 LOG_I64("safe_wal_size", f->slot_safe_wal_size),
+                 LOG_STR("mend", "let the router go on, or raise max_slot_wal_keep_size"));
+    s->wal_alarm = is_short;
+}
 
 static void on_facts(void *owner, const struct server_facts *facts)
 {
@@ -372,6 +473,7 @@ static void on_facts(void *owner, const struct server_facts *facts)
                  LOG_STR("mend", "on PostgreSQL 14 to 17 the slot must be made anew: walbus teardown, "
                                  "walbus setup"));
     s->publication_alarm = !facts->publication_exists;
+    source_watch_wal(s);
     /* One that ended before it was confirmed has left its reason in what is still to be read: a slot that cannot
      * be decoded does so at once. */
     if (s->state == SOURCE_STREAMING && facts->slot_active_pid != PQbackendPID(s->link.conn)) {
@@ -479,6 +581,17 @@ void source_look_up(struct source *s)
 void source_hold(struct source *s, bool on)
 {
     s->held = on;
+    source_apply_hold(s);
+}
+
+void source_pause(struct source *s, bool on)
+{
+    s->pausing = on;
+    if (on) {
+        source_pause_here(s);
+        return;
+    }
+    s->paused = false;
     source_apply_hold(s);
 }
 

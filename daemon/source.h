@@ -46,16 +46,18 @@ enum source_state {
     SOURCE_STARTING,    /* waits for START_REPLICATION's copy-both */
     SOURCE_CONFIRMING,  /* waits for a look at the slot, now that it is held; reports, reads nothing */
     SOURCE_STREAMING,   /* reads */
+    SOURCE_SUSPENDED,   /* waits for source_go_on: the owner cannot keep what is read */
     SOURCE_GIVEN_UP,    /* may not go on: somebody must mend something */
 };
 
 struct source_ops {
     /** As stream_ops.batch. */
     void (*batch)(void *owner, struct batch *batch);
-    /** As stream_ops.interrupted. */
-    void (*interrupted)(void *owner);
-    /** Streaming began: stream.builder knows where "now" is. Nothing was read yet. */
-    void (*started)(void *owner);
+    /** Streaming begins at `start`, where the slot stands; nothing was read yet. `accepted`: what was refused before and
+     *  has been accepted now (CONTINUITY_GOES_ON: nothing). False: not now, the owner has said why; the source tries again. */
+    bool (*started)(void *owner, struct position start, enum continuity_verdict accepted);
+    /** Streaming runs: stream.builder knows where "now" is. */
+    void (*streaming)(void *owner);
     /** A look-up's facts are in place. */
     void (*facts)(void *owner);
     /** The state changed; called with the new one in place. */
@@ -92,6 +94,11 @@ struct source {
     uv_timer_t stopping; /* the server is stopping: close the stream */
 
     bool held;             /* the owner wants no more read for now */
+    bool pausing;          /* … behind the transaction that is being read */
+    bool paused;           /* … and that is read */
+    bool accept_gap;       /* what is refused is accepted, until source_settled() */
+    enum continuity_verdict accepted; /* what was, the gravest */
+    struct position start; /* of this stream */
     unsigned attempts;     /* since streaming last went well */
     uint64_t streaming_since;
     bool in_use;           /* what is waited for is the slot's other reader */
@@ -101,6 +108,7 @@ struct source {
     struct server_facts facts; /* of the last look-up */
     bool has_facts;
     bool publication_alarm;
+    bool wal_alarm; /* the server may soon drop WAL that the slot needs, and that was said */
     struct continuity continuity; /* what is known from before */
     uint64_t reconnects;
 };
@@ -116,11 +124,29 @@ void source_start(struct source *s);
 /** Everything up to `lsn` is safe (the mark of a batch that was handed on). */
 void source_advance(struct source *s, uint64_t lsn);
 
+/** What came again is not what was read before: as a refusal at a connect. `position`: where. */
+void source_differs(struct source *s, struct position position, const char *what);
+
+/** Ends the stream until source_go_on: what is read cannot be kept. `why` is what is wrong meanwhile. */
+void source_suspend(struct source *s, const char *why);
+void source_go_on(struct source *s);
+
+/** Hands on what was read; the stream goes on. */
+void source_hand_on(struct source *s);
+
+/** What came again was compared, and what is new was kept: nothing more is accepted than what has been. */
+void source_settled(struct source *s);
+
+/** Whether the server waits for a report. */
+bool source_is_asked(const struct source *s);
+
 /** Asks for fresh facts; source_ops.facts comes when they are there, if the heartbeat's connection works. */
 void source_look_up(struct source *s);
 
 /** Stops reading, or lets it go on, also across connections; feedback is sent in either case. */
 void source_hold(struct source *s, bool on);
+/** The same, but a transaction that has begun is read to its end first. */
+void source_pause(struct source *s, bool on);
 
 /** Stops for good, with a last report. Idempotent. */
 void source_stop(struct source *s);

@@ -59,7 +59,8 @@ static void take_facts(struct source *s, const PGresult *result)
         return;
     }
     s->has_facts = true;
-    if (!source_judge(s, continuity_server(&s->continuity, s->facts.system_identifier)))
+    if (!source_judge(s, continuity_server(&s->continuity, s->facts.system_identifier)) ||
+        !source_judge(s, continuity_database(&s->continuity, s->facts.database)))
         return;
     size_t n = precondition_check(&s->facts, s->slot, s->publication, PRECONDITION_FOR_ROUTER,
                                   findings);
@@ -67,8 +68,7 @@ static void take_facts(struct source *s, const PGresult *result)
         source_findings(s, findings, n);
         return;
     }
-    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
-        source_settings(s);
+    source_settings(s); /* the slot's place is judged when its timeline is known */
 }
 
 static void source_start_replication(struct source *s)
@@ -87,6 +87,14 @@ static void source_start_replication(struct source *s)
     buf_deinit(&sql);
 }
 
+/* Behind what the history shares: what was told may have fallen back, and a slot made anew on a promoted server stands
+ * beyond it. Where a gap was accepted nothing was told, and the slot is adopted. */
+static void source_judge_slot(struct source *s)
+{
+    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
+        source_start_replication(s);
+}
+
 static void take_system(struct source *s, const PGresult *result)
 {
     char sql[64];
@@ -103,7 +111,7 @@ static void take_system(struct source *s, const PGresult *result)
         return;
     s->history.current = (uint32_t)timeline;
     if (timeline == 1) { /* has no history file; asking for it is an error */
-        source_start_replication(s);
+        source_judge_slot(s);
         return;
     }
     snprintf(sql, sizeof sql, "TIMELINE_HISTORY %lu", timeline);
@@ -140,9 +148,7 @@ static void take_history(struct source *s, const PGresult *result)
     }
     s->history = history;
     source_note_switch(s);
-    /* what is told may have fallen back, and a slot made anew on the promoted server stands beyond it */
-    if (source_judge(s, continuity_slot(&s->continuity, s->facts.slot_confirmed_flush_lsn)))
-        source_start_replication(s);
+    source_judge_slot(s);
 }
 
 void source_steps_answer(struct source *s)

@@ -14,6 +14,8 @@ static const char *state_word(const struct router *r)
 {
     if (r->phase != ROUTER_RUNNING)
         return "stopping";
+    if (r->retention.paused || r->journal_error)
+        return "paused";
     switch (r->source.state) {
     case SOURCE_STREAMING:
         return "streaming";
@@ -89,6 +91,9 @@ static void put_slot(struct buf *out, const struct source *s)
 
 /* So much of a subscription is shown that the answer fits into a frame, whatever others subscribe to. */
 #define FILTERS_SHOWN     4
+/* … and how many alone when there are very many sessions and names. */
+#define FILTERS_SHOWN_FEW 0
+#define VERY_MANY         200u
 #define FILTER_SHOWN_SIZE 48u
 
 /* The beginning of a filter. What is no UTF-8 grows by its escapes, so the limit is on what is shown. */
@@ -109,10 +114,15 @@ static void put_beginning(struct buf *text, struct bytes filter)
         buf_append_str(text, "...");
 }
 
-static void put_filters(struct buf *out, const char *key, const struct filter *filters, size_t n)
+static size_t filters_shown(const struct router *r)
+{
+    return r->n_sessions + durables_count(r->durables) > VERY_MANY ? FILTERS_SHOWN_FEW : FILTERS_SHOWN;
+}
+
+static void put_filters(struct buf *out, const char *key, const struct filter *filters, size_t n, size_t most)
 {
     struct buf text = BUF_INIT;
-    size_t shown = MIN(n, (size_t)FILTERS_SHOWN);
+    size_t shown = MIN(n, most);
 
     cbor_put_str(out, key);
     cbor_put_array(out, shown + (shown < n));
@@ -131,18 +141,24 @@ static void put_filters(struct buf *out, const char *key, const struct filter *f
     buf_deinit(&text);
 }
 
-static void put_session(struct buf *out, const struct session *s)
+static void put_session(struct buf *out, const struct router *r, const struct session *s)
 {
-    cbor_put_map(out, 9);
+    cbor_put_map(out, s->durable ? 11 : 10);
     put_uint(out, "id", s->id);
+    if (s->durable) {
+        cbor_put_str(out, "name");
+        cbor_put_text(out, s->durable->name);
+    }
     put_uint(out, "pid", (uint64_t)s->pid);
     put_uint(out, "uid", s->uid);
     cbor_put_str(out, "state");
     cbor_put_str(out, session_state_name(s->state));
-    put_filters(out, "filters", s->member.filters, s->member.n_filters);
-    put_filters(out, "exclude", s->member.exclusions, s->member.n_exclusions);
+    put_filters(out, "filters", s->member.filters, s->member.n_filters, filters_shown(r));
+    put_filters(out, "exclude", s->member.exclusions, s->member.n_exclusions, filters_shown(r));
     put_position(out, "position", s->told);
-    put_uint(out, "queued_bytes", s->outbox.charge + s->outbox.large);
+    cbor_put_str(out, "live");
+    cbor_put_bool(out, session_is_live(s));
+    put_uint(out, "queued_bytes", s->outbox.charge);
     put_uint(out, "messages", s->messages);
 }
 
@@ -156,6 +172,72 @@ static void put_foreign_or_null(struct buf *out, const char *key, struct bytes b
     cbor_put_null(out);
 }
 
+static void put_journal(struct buf *out, const struct router *r)
+{
+    struct segment_info first;
+
+    cbor_put_str(out, "journal");
+    if (journal_end(r->journal)->empty) {
+        cbor_put_map(out, 2);
+        put_uint(out, "bytes", 0);
+        put_uint(out, "limit_bytes", r->settings->journal_size);
+        return;
+    }
+    journal_segment_info(r->journal, 0, &first);
+    cbor_put_map(out, 4);
+    put_uint(out, "bytes", journal_size(r->journal));
+    put_uint(out, "limit_bytes", r->settings->journal_size);
+    put_position(out, "oldest", first.after);
+    put_position(out, "newest", journal_end(r->journal)->last);
+}
+
+static void put_subscription(struct buf *out, const struct router *r, const struct durable *d, int64_t now)
+{
+    struct durable_lag lag;
+
+    durable_lag(r->durables, d, now, &lag);
+    cbor_put_map(out, d->holder ? 9 : 8);
+    cbor_put_str(out, "name");
+    cbor_put_text(out, d->name);
+    put_position(out, "position", durable_stands(r->durables, d));
+    put_uint(out, "lag_messages", lag.messages);
+    put_uint(out, "lag_bytes", lag.bytes);
+    put_uint(out, "lag_seconds", lag.seconds);
+    cbor_put_str(out, "connected");
+    cbor_put_bool(out, d->holder);
+    if (d->holder)
+        put_uint(out, "pid", (uint64_t)d->holder_pid);
+    put_filters(out, "filters", d->filters->filters, d->filters->n_filters, filters_shown(r));
+    put_filters(out, "exclude", d->filters->exclusions, d->filters->n_exclusions, filters_shown(r));
+}
+
+void router_put_subscriptions(struct router *r, struct buf *out)
+{
+    size_t n = durables_count(r->durables);
+    int64_t now = clock_realtime_us();
+
+    cbor_put_str(out, "subscriptions");
+    cbor_put_array(out, n);
+    for (size_t i = 0; i < n; i++)
+        put_subscription(out, r, durables_at(r->durables, i), now);
+}
+
+/* What is wrong now: with the source, or with what keeps it from reading. */
+static void put_last_error(struct buf *out, const struct router *r)
+{
+    struct buf text = BUF_INIT;
+
+    if (r->journal_error)
+        buf_printf(&text, "the journal cannot be written: %s", strerror(r->journal_error));
+    else if (r->retention.paused)
+        buf_printf(&text, "the journal is full, and the durable subscription %s needs its oldest messages",
+                   r->retention.pinned_by ? r->retention.pinned_by : "");
+    else
+        buf_append(&text, r->source.last_error.data, r->source.last_error.size);
+    put_foreign_or_null(out, "last_error", buf_bytes(&text));
+    buf_deinit(&text);
+}
+
 void router_put_status(struct router *r, struct buf *out)
 {
     struct source *s = &r->source;
@@ -163,7 +245,7 @@ void router_put_status(struct router *r, struct buf *out)
     int64_t age = heartbeat_age_ms(&s->heartbeat, clock_monotonic_ns());
 
     snprintf(system, sizeof system, "%" PRIu64, s->continuity.system_identifier);
-    cbor_put_map(out, 17);
+    cbor_put_map(out, 16);
     cbor_put_str(out, "state");
     cbor_put_str(out, state_word(r));
     put_uint(out, "pid", (uint64_t)getpid());
@@ -174,10 +256,8 @@ void router_put_status(struct router *r, struct buf *out)
     put_uint(out, "timeline", s->continuity.timeline);
     put_position(out, "position", r->progress);
     put_slot(out, s);
-    cbor_put_str(out, "journal"); /* none: null, and no durable subscriptions either */
-    cbor_put_null(out);
+    put_journal(out, r);
     put_uint(out, "messages", r->messages);
-    put_uint(out, "too_slow", r->too_slow);
     put_uint(out, "turned_away", r->listener.refused);
     put_uint(out, "connects", s->reconnects);
     cbor_put_str(out, "heartbeat_age_ms");
@@ -185,12 +265,11 @@ void router_put_status(struct router *r, struct buf *out)
         cbor_put_null(out);
     else
         cbor_put_int(out, age);
-    put_uint(out, "memory_bytes", r->pool.live_bytes + r->pool.large_bytes);
+    put_uint(out, "memory_bytes", r->pool.live_bytes + r->reads.pool.live_bytes);
     cbor_put_str(out, "sessions");
     cbor_put_array(out, r->n_sessions);
     for (const struct session *session = r->sessions; session; session = session->next)
-        put_session(out, session);
-    cbor_put_str(out, "subscriptions");
-    cbor_put_array(out, 0);
-    put_foreign_or_null(out, "last_error", buf_bytes(&s->last_error));
+        put_session(out, r, session);
+    router_put_subscriptions(r, out);
+    put_last_error(out, r);
 }

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "journal/fault.h"
 
 static void stream_pass(struct stream *s);
 
@@ -32,17 +33,20 @@ static int stream_send_report(struct stream *s)
 {
     uint8_t report[FEEDBACK_SIZE];
 
+    FAULT_POINT("feedback");
     feedback_report(&s->feedback, clock_monotonic_ns(), clock_realtime_us(), report);
     if (PQputCopyData(s->link->conn, (const char *)report, sizeof report) <= 0) {
         pglink_note_error(s->link, NULL);
         return -EPIPE;
     }
-    return pglink_flush(s->link);
+    int r = pglink_flush(s->link);
+    FAULT_POINT("feedback-sent");
+    return r;
 }
 
 static bool stream_may_renew(const struct stream *s)
 {
-    return s->renew && !s->held && !s->builder.inside && !s->builder.open &&
+    return s->renew && !s->held && !s->builder.inside && !builder_has_news(&s->builder) &&
            s->feedback.mark == s->feedback.reported &&
            clock_monotonic_ns() - s->last_readable >= STREAM_RENEW_IDLE_NS;
 }
@@ -99,18 +103,13 @@ void stream_advance(struct stream *s, uint64_t lsn)
 
 /* ---- handing on ---- */
 
-static void stream_hand_on(struct stream *s, uint64_t now)
+void stream_hand_on(struct stream *s)
 {
-    struct batch *batch = builder_take(&s->builder);
+    struct batch *batch;
 
-    s->last_handed = now;
-    if (batch)
+    s->last_handed = clock_monotonic_ns();
+    while ((batch = builder_take(&s->builder)))
         s->ops->batch(s->owner, batch);
-}
-
-static bool stream_has_news(const struct stream *s)
-{
-    return s->builder.open || s->builder.mark != s->builder.mark_taken;
 }
 
 static void stream_pause(struct stream *s)
@@ -148,12 +147,12 @@ static void stream_dry(struct stream *s, unsigned n)
 
     if (n)
         s->last_data = now;
-    if (stream_has_news(s) && (!n || now - s->last_handed >= STREAM_HAND_ON_NS ||
+    if (builder_has_news(&s->builder) && (!n || now - s->last_handed >= STREAM_HAND_ON_NS ||
                                (s->feedback.asked && !s->builder.open)))
-        stream_hand_on(s, now);
+        stream_hand_on(s);
     if (!s->running || s->held)
         return;
-    if (loaded || stream_has_news(s)) {
+    if (loaded || builder_has_news(&s->builder)) {
         stream_pause(s);
         return;
     }
@@ -166,16 +165,13 @@ static int stream_pgoutput(struct stream *s, struct bytes payload, void **owner,
                            char why[DECODE_WHY_SIZE])
 {
     struct pgoutput m;
-    bool interrupted;
     int r = decode_pgoutput(&s->builder.decoder, payload, &m, why);
 
     if (r < 0)
         return r;
     if (m.type == PGOUTPUT_MESSAGE)
         s->proven = true;
-    r = builder_add(&s->builder, &m, owner, &interrupted, why);
-    if (interrupted)
-        s->ops->interrupted(s->owner);
+    r = builder_add(&s->builder, &m, owner, why);
     if (r == BUILDER_HEARTBEAT)
         s->ops->heartbeat(s->owner, m.message.content);
     else if (m.type == PGOUTPUT_COMMIT && r >= 0)
@@ -259,7 +255,7 @@ static int stream_take(struct stream *s, size_t *size)
         s->renew = true;
     *size += (size_t)n;
     if (builder_is_full(&s->builder))
-        stream_hand_on(s, clock_monotonic_ns());
+        stream_hand_on(s);
     return s->running ? 1 : -1;
 }
 
@@ -291,6 +287,9 @@ static void stream_pass(struct stream *s)
         consumed = true;
     }
     if (s->held) {
+        stream_hand_on(s); /* who waits for it must not wait for what is not read */
+        if (!s->running)
+            return;
         (void)uv_idle_stop(&s->idle);
         pglink_read(s->link, false);
     } else if (size >= STREAM_PASS_BYTES) {
@@ -380,7 +379,7 @@ void stream_stop(struct stream *s)
 {
     if (!s->running)
         return;
-    stream_hand_on(s, clock_monotonic_ns());
+    stream_hand_on(s);
     s->running = false;
     s->pausing = false;
     (void)uv_poll_stop(&s->pause_poll);
@@ -392,7 +391,7 @@ void stream_finish(struct stream *s)
 {
     if (!s->running)
         return;
-    stream_hand_on(s, clock_monotonic_ns());
+    stream_hand_on(s);
     (void)stream_send_report(s); /* the connection is about to be closed: a failure changes nothing */
     stream_stop(s);
 }

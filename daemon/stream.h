@@ -44,8 +44,6 @@ struct stream_ops {
     /** A batch, possibly without frames; its reference is handed over. Answer with stream_advance
      *  when its mark is safe. */
     void (*batch)(void *owner, struct batch *batch);
-    /** A transaction that was begun towards subscribers will never be finished. */
-    void (*interrupted)(void *owner);
     /** Some router's heartbeat came. */
     void (*heartbeat)(void *owner, struct bytes content);
     /** A transaction's end came. */
@@ -87,6 +85,9 @@ void stream_deinit(struct stream *s);
  *  builder_connected. */
 void stream_start(struct stream *s, const struct timeline_history *history, struct position start,
                   int64_t wal_sender_timeout_ms);
+
+/** Hands on what was read. */
+void stream_hand_on(struct stream *s);
 
 /** Ends reading and reporting; an open batch is handed on first. The link is the caller's to close. */
 void stream_stop(struct stream *s);

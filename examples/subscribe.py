@@ -7,8 +7,9 @@ import argparse, base64, contextlib, datetime, json, math, os, random, signal, s
 
 HELLO, WELCOME, SUBSCRIBE, SUBSCRIBED, ACK, ACKED, REQUEST, REPLY, ERROR = range(1, 10)
 BEGIN, MESSAGE, COMMIT, PROGRESS, GAP = range(0x10, 0x15)
-IGNORABLE, TRANSACTIONAL, UNKNOWN, CONTROL_MAX, MESSAGE_MAX = 0x80, 1, 2**64 - 1, 2**20, 2**30 + 48
+IGNORABLE, TRANSACTIONAL, UNKNOWN, LIMIT = 0x80, 1, 2**64 - 1, {MESSAGE: 2**30 + 48}
 LEAST = {BEGIN: 24, MESSAGE: 48, COMMIT: 36, PROGRESS: 16, GAP: 48}  # bytes of a body
+HOPELESS = ("protocol", "version", "invalid", "held", "taken-over", "unknown-name", "removed")
 
 class Ended(Exception): "This connection is over; another may do."
 class GiveUp(Exception): "Another connection would change nothing."
@@ -88,7 +89,6 @@ def event(content):
     if any(type(found.get(k)) is not str or not found[k] for k in ("id", "source", "type", "specversion")): return None
     if isinstance(found.get("data"), bytes): found["data_base64"] = found.pop("data")
     return {key: b64(v) if isinstance(v, bytes) else plain(v) for key, v in found.items()}
-
 def text_or_base64(name, data):
     try: return {name: data.decode()}
     except UnicodeDecodeError: return {name + "_base64": b64(data)}
@@ -106,7 +106,6 @@ def message_json(flags, body, redelivered_to):
     found = event(body[48 + size:])
     out.update(text_or_base64("prefix", body[48:48 + size]))
     return {**out, **({"event": found} if found else text_or_base64("payload", body[48 + size:]))}
-
 def gap_json(body):
     counts = zip(("messages", "bytes"), struct.unpack_from(">QQ", body, 32))
     return {"gap": {"from": position_text(body[:16]), "to": position_text(body[16:32]),
@@ -114,8 +113,8 @@ def gap_json(body):
 # ---- the protocol
 class Follower:
     last, identity, ready, attempts = b"", "", False, 0  # last: everything up to this position has been printed
-    def __init__(self, path, filters, exclude):
-        self.path, self.subscription = path, {"filters": filters, **({"exclude": exclude} if exclude else {})}
+    def __init__(self, path, **subscription):
+        self.path, self.subscription = path, {key: value for key, value in subscription.items() if value}
     def send(self, kind, body):
         raw = write(body)
         self.socket.sendall(struct.pack(">IBBH", len(raw), kind, 0, 0) + raw, socket.MSG_NOSIGNAL)
@@ -128,7 +127,7 @@ class Follower:
     def frame(self):
         while True:
             size, kind, flags, zero = struct.unpack_from(">IBBH", self.buffer) if len(self.buffer) >= 8 else (0,) * 4
-            if zero or size > (MESSAGE_MAX if kind == MESSAGE else CONTROL_MAX): raise GiveUp("a frame that is none")
+            if zero or size > LIMIT.get(kind, 2**20) and not flags & IGNORABLE: raise GiveUp("a frame that is none")
             if len(self.buffer) >= 8 + size: break
             self.acknowledge()  # all that has come is printed
             piece = self.socket.recv(1 << 18)
@@ -137,24 +136,23 @@ class Follower:
         body = bytes(self.buffer[8:8 + size])
         del self.buffer[:8 + size]
         return kind, flags, body
-    def subscribe(self, why_now=None):
-        if why_now: print(f"Going on from now, messages may be missing: {why_now}.", file=sys.stderr)
-        start = {"start": "position", "position": self.last} if self.last and not why_now else {"start": "now"}
-        self.send(SUBSCRIBE, {**self.subscription, **start})
+    def subscribe(self, start="now", why=None):
+        if why: print(f"Going on from {start}, messages may be missing: {why}.", file=sys.stderr)
+        elif self.last: start = "stored" if "name" in self.subscription else "position"
+        self.asked = start
+        self.send(SUBSCRIBE, {"start": start, **self.subscription, **({"position": self.last} if self.last else {})})
     def control(self, kind, body):
         other = self.last and body.get("identity", "") not in ("", self.identity)
-        if kind == WELCOME: self.subscribe("the position is of another journal" if other else None)
-        elif kind == SUBSCRIBED and other:
-            self.last = b""
-            raise Ended("The position is of another journal, messages may be missing")
+        if kind == WELCOME: self.subscribe(*(["oldest", "the position is of another journal"] if other else []))
+        elif kind == SUBSCRIBED and other and self.asked != "oldest": raise Ended("The router has another journal now")
         elif kind == SUBSCRIBED:
             if not self.ready: print("ready", file=sys.stderr, flush=True)
             self.ready, self.subscribed, self.attempts, self.identity = True, True, 0, body["identity"]
             self.last, self.acked, self.redelivered_to = body["position"], b"", body.get("redelivered_to", b"")
-        elif kind == ERROR and body["fatal"] and body["code"] not in ("protocol", "version", "invalid"):
+        elif kind == ERROR and body["fatal"] and body["code"] not in HOPELESS:
             self.acknowledge()
             raise Ended(f"The router: {body['text']}")
-        elif kind == ERROR and not body["fatal"] and not self.subscribed and self.last: self.subscribe(body["text"])
+        elif kind == ERROR and not body["fatal"] and self.asked == "position": self.subscribe("now", body["text"])
         elif kind == ERROR: raise GiveUp(f"{body['text']} ({body['code']})")
     def data(self, kind, flags, body):
         if len(body) < LEAST.get(kind, 0 if flags & IGNORABLE else 1 << 32): raise GiveUp(f"wrong frame {kind:#04x}")
@@ -186,13 +184,15 @@ def main():
     usual = [os.path.join(os.environ.get("XDG_RUNTIME_DIR") or "/run/walbus", "walbus.sock"), "/run/walbus/walbus.sock"]
     found = os.environ.get("WALBUS_SOCKET") or next(filter(os.path.exists, usual), usual[1])
     parser.add_argument("--socket", default=found)
+    parser.add_argument("--durable", metavar="NAME", help="follow under this name, from where its last follower was")
     for name, kind in (("pattern", 0), ("--exact", 1), ("--starts-with", 2), ("--exclude", 0)):
         parser.add_argument(name, type=lambda text, kind=kind: [kind, os.fsencode(text)], default=[],
                             **({"action": "append"} if name.startswith("--") else {"nargs": "*"}))
     o = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads our output may go
-    follower = Follower(o.socket, o.pattern + o.exact + o.starts_with or [[0, b">"]], o.exclude)
+    filters = o.pattern + o.exact + o.starts_with or [[0, b">"]]
+    follower = Follower(o.socket, name=o.durable, filters=filters, exclude=o.exclude)
     try: follower.run()
     except KeyboardInterrupt: follower.acknowledge()
     except (GiveUp, LookupError, TypeError, ValueError) as e: sys.exit(f"subscribe.py: {e}")

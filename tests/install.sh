@@ -10,7 +10,7 @@
 # dpkg-dev tells meson Debian's folder for libraries.
 packages_build=(gcc libc6-dev dpkg-dev meson ninja-build pkg-config
     libpq-dev libsodium-dev libcbor-dev libuv1-dev libinih-dev libjansson-dev
-    libxxhash-dev)
+    libxxhash-dev liblmdb-dev)
 # To test it as well.
 packages_test=(g++ check binutils python3 python3-pytest python3-pytest-xdist python3-psycopg2)
 packages_valgrind=(valgrind libc6-dbg)

@@ -8,6 +8,7 @@
 #   tests/run.sh integration [ARGUMENT...]  against PostgreSQL 15; arguments go to pytest
 #                                           (-k rollback, tests/integration/test_filters.py, -n 0)
 #   tests/run.sh --matrix [ARGUMENT...]     the same, and what depends on the server on 14, 16, 17 and 18 too
+#   tests/run.sh schedules [N] [SEED]       N schedules of faults (100) on all majors in turn; the first one drawn from SEED
 #   tests/run.sh valgrind                   the unit tests and seeds under valgrind, without sanitizers
 #   tests/run.sh fuzz [NAME] [SECONDS]      one fuzzer of tests/fuzz, or each, for that long (60)
 #   tests/run.sh ci [--matrix]              everything, each fuzzer for a few seconds
@@ -131,10 +132,12 @@ build_for_threads()
 test_valgrind()
 {
     local file=testlog-valgrind # meson adds the name of what wraps
+    # LMDB keeps pointers into its blocks, and so does glibc for threads that have ended: "possibly lost".
+    local definite='--show-leak-kinds=definite --errors-for-leak-kinds=definite'
     echo "Unit tests and seeds of the fuzzers under valgrind"
     rm -f "$plain/meson-logs/$file.json"
-    CK_FORK=no meson test -C "$plain" --no-rebuild --suite unit --suite fuzz --timeout-multiplier 10 --logbase testlog \
-        --wrap 'valgrind -q --leak-check=full --error-exitcode=9' --print-errorlogs >"$plain/valgrind.log" 2>&1 ||
+    CK_FORK=no WALBUS_UNIT_SPARSE=16 meson test -C "$plain" --no-rebuild --suite unit --suite fuzz --timeout-multiplier 10 --logbase testlog \
+        --wrap "valgrind -q --leak-check=full $definite --error-exitcode=9" --print-errorlogs >"$plain/valgrind.log" 2>&1 ||
         failed+=("meson test under valgrind: exit status $?")
     results+=("$plain/meson-logs/$file.json")
     logs+=("$plain/valgrind.log")
@@ -212,7 +215,7 @@ test_integration()
 
 usage()
 {
-    sed -n '3,16s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 }
 
@@ -221,7 +224,7 @@ main()
     local what=${1:-all} matrix=0 on=15 status=0 log=$asan/install.log extra seconds=60
     case $what in
     --matrix) set -- integration "$@" && what=integration ;;
-    all | unit | integration | valgrind | fuzz | ci) ;;
+    all | unit | integration | schedules | valgrind | fuzz | ci) ;;
     *) usage ;;
     esac
     [ "$#" -gt 0 ] && shift
@@ -231,6 +234,15 @@ main()
         shift
     fi
     cd "$root"
+    if [ "$what" = schedules ]; then
+        if [ "$#" -gt 2 ] || [[ ! ${1:-0}${2:-0} =~ ^[0-9]+$ ]]; then
+            usage
+        fi
+        export WALBUS_TEST_SCHEDULES=${1:-100} WALBUS_TEST_SEED=${2:-}
+        set -- tests/integration/test_schedules.py
+        matrix=1
+        on="${majors[*]}"
+    fi
     if [ "$what" = fuzz ]; then
         if [[ ${*: -1} =~ ^[0-9]+$ ]]; then
             seconds=${*: -1}
@@ -246,7 +258,8 @@ main()
     mapfile -t extra < <(further_packages "$what" "$matrix")
     install_packages "$log" "${packages_build[@]}" "${packages_test[@]}" "${extra[@]}"
     if [ "$what" != valgrind ] && [ "$what" != fuzz ]; then
-        build "$asan" all -Dtests=enabled -Db_sanitize=address,undefined -Dc_args=-fno-sanitize-recover=all
+        build "$asan" all -Dtests=enabled -Dfaults=true -Db_sanitize=address,undefined \
+            -Dc_args=-fno-sanitize-recover=all
     fi
     if [ "$what" != unit ] && [ "$what" != fuzz ]; then
         build "$plain" all -Dtests=enabled # memory figures and valgrind bear no sanitizers
@@ -271,7 +284,7 @@ main()
     ci) test_fuzz "$fuzz_ci_seconds" ;;
     esac
     case $what in
-    all | integration | ci) test_integration "$log" "$on" "$@" ;;
+    all | integration | schedules | ci) test_integration "$log" "$on" "$@" ;;
     esac
 
     /usr/bin/python3 -B "$root/tests/summary.py" "${results[@]}" >"$asan/summary.log" || status=1

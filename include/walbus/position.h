@@ -5,11 +5,12 @@
 /*
  * Where a message stands in the order of delivery.
  *
- * Positions rise strictly within one subscription, are the same whenever the
- * server sends a message again, and compare only within one journal, which an
- * identity names ("7713721267252945510/1"): keep the two together. Only when the
- * server has lost the end of its WAL may they go on from a lower one: then a
- * READY and a GAP at that position stand between (see subscribe.h).
+ * Positions rise strictly from one READY of a subscription to the next, are the
+ * same whenever the server sends a message again, and compare only within one
+ * journal, which an identity names ("7713721267252945510/1"): keep the two
+ * together. Behind a further READY they go on from a lower one when a durable
+ * subscription goes back to its stored cursor, and when the server has lost the
+ * end of its WAL: then a GAP at that position stands there too (see subscribe.h).
  *
  *   transactional message      (timeline, commit LSN of its transaction, 1, 2, 3, …)
  *   end of a transaction       (timeline, commit LSN, WALBUS_INDEX_END)

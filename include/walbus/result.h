@@ -75,7 +75,9 @@ extern "C" {
     /* The position belongs to the journal of another identity. */                                \
     X(POSITION_LOST, 23, "the position belongs to another journal")                               \
     /* What the other end sent is not allowed by the protocol, or of another version. */          \
-    X(PROTOCOL, 24, "the other end does not keep to the protocol")
+    X(PROTOCOL, 24, "the other end does not keep to the protocol")                                \
+    /* Saving a position: it was not the one that this holder had left there. Roll back. */       \
+    X(CONFLICT, 25, "another holder has saved a position, and is ahead")
 
 enum walbus_result {
 #define WALBUS_RESULT_ENUM_(name, number, text) WALBUS_##name = number,

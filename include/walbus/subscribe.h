@@ -45,10 +45,23 @@
  *     }
  *
  * When the router goes away, or closes the connection for a reason that passes,
- * the subscription connects again by itself, after 50 ms to 2 s, and goes on behind the last
- * delivery: nothing comes twice, and where something may be missing a GAP says
- * so, never silence. This version of the router keeps no journal: what is published
- * while a subscription is away from it is such a gap.
+ * the subscription connects again by itself, after 50 ms to 2 s, and goes on:
+ *
+ *   ephemeral (without a name)      behind the last delivery: nothing comes twice
+ *   durable (options.name)          behind the cursor that the router has stored under the name: what
+ *                                   was delivered and is not acknowledged there comes again, flagged
+ *                                   WALBUS_DELIVERY_REDELIVERED
+ *   durable, WALBUS_KEEPS_POSITION  behind the last delivery, since it keeps its position itself
+ *
+ * What was published meanwhile comes out of the router's journal. What its retention has dropped
+ * is told as a GAP, never passed over in silence. When the router has another journal by then (another server behind
+ * it, an accepted gap), what was delivered means nothing in it: a GAP says so, and the subscription goes on
+ * from the oldest that the new journal has, or from where the router has put the durable name in it.
+ *
+ * A durable subscription is a name that the router keeps, with filters and a cursor, also while nobody
+ * uses it. One connection holds it at a time. The loop above is right for it too: acknowledge
+ * what is handled for good, and nothing else. Whoever was ended by a crash gets again what it had not acknowledged.
+ * To have each message take effect once, keep the position with the effects: walbus/exactly_once.h.
  *
  * Objects know nothing of each other: one process may have any number of
  * subscriptions. Each may be used by any thread, by one at a time. No call but
@@ -93,11 +106,22 @@ struct walbus_filter {
     size_t size;      /* bytes */
 };
 
+/** Longest name of a durable subscription, bytes. */
+#define WALBUS_MAX_NAME 255
+
+/** Where a subscription begins. Of a durable one it counts when the name is new, or with WALBUS_OVERRIDE; else it goes
+ *  on behind the cursor that is stored under the name. */
 enum walbus_start {
     /** What is delivered from now on. Begins behind a transaction that the router is just reading. */
     WALBUS_START_NOW = 0,
-    /** What comes behind `position`, also inside a transaction. */
+    /** What comes behind `position`, also inside a transaction. One older than the journal: a GAP, then the oldest. */
     WALBUS_START_POSITION = 1,
+    /** The oldest that the router's journal has. */
+    WALBUS_START_OLDEST = 2,
+    /** What the router received at or after `time_us`: nothing that was committed later is missed. A time to come is now. */
+    WALBUS_START_TIME = 3,
+    /** Durable: the stored cursor, and refused ("unknown-name") when there is no such name: nothing is made. */
+    WALBUS_START_STORED = 4,
 };
 
 /* ---- the subscription ---- */
@@ -111,14 +135,22 @@ struct walbus_delivery;
  */
 
 /** Do not fail when no router is there yet, nor its socket, nor when one refuses for a reason that passes (too many
- *  connections): wait. */
+ *  connections, another connection holds the durable name): wait. */
 #define WALBUS_WAIT_FOR_ROUTER 0x1u
+/** Take the durable name from the connection that holds it, which is ended ("taken-over"). Asked for until the first
+ *  READY, not when it connects again: who has taken the name over meanwhile keeps it. */
+#define WALBUS_TAKE_OVER 0x2u
+/** Durable: `start` counts although the name has a stored cursor, which moves there. */
+#define WALBUS_OVERRIDE 0x4u
+/** Durable: the subscriber keeps its position itself, with the effects of messages (walbus/exactly_once.h). When it connects
+ *  again it goes on behind its last delivery, not at the stored cursor, which moves there. */
+#define WALBUS_KEEPS_POSITION 0x8u
 
 struct walbus_subscription_options {
     /** sizeof(struct walbus_subscription_options) as compiled. A larger one, of a later
      *  version, is taken when what is beyond is zero. */
     size_t size;
-    /** WALBUS_WAIT_FOR_ROUTER, or 0. */
+    /** WALBUS_WAIT_FOR_ROUTER, WALBUS_TAKE_OVER, WALBUS_OVERRIDE, WALBUS_KEEPS_POSITION, or 0. */
     unsigned flags;
     /** Path of the router's socket. NULL: the environment's WALBUS_SOCKET, else the first that exists of
      *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock, looked up anew whenever it connects, since a
@@ -132,11 +164,17 @@ struct walbus_subscription_options {
     size_t n_filters;
     const struct walbus_filter *exclusions;
     size_t n_exclusions;
+    /** Name of a durable subscription, 1 to WALBUS_MAX_NAME bytes of visible UTF-8 without blanks; NULL: an ephemeral
+     *  one, which ends with this object. A name that the router does not have is made. Filters and exclusions take the
+     *  place of those that are stored under it, for everything behind the cursor. */
+    const char *name;
     enum walbus_start start;
     /** WALBUS_START_POSITION: the last position already handled, not all zero, and the identity of the journal that
      *  it belongs to, which is checked; NULL or "": not known, not checked. */
     struct walbus_position position;
     const char *identity;
+    /** WALBUS_START_TIME: µs since 1970-01-01 UTC, by the router's clock. */
+    int64_t time_us;
     /** Called out of the calls that take this subscription with one sentence for people, valid during the call: the
      *  router went away, came back, refused an acknowledgement. NULL: silence. It must not call back into
      *  the subscription. */
@@ -147,8 +185,8 @@ struct walbus_subscription_options {
 /** Every member at its default: everything, from now, of the router at the usual place. */
 #define WALBUS_SUBSCRIPTION_OPTIONS_INIT                                                          \
     {                                                                                             \
-        sizeof(struct walbus_subscription_options), 0, NULL, NULL, NULL, 0, NULL, 0,              \
-            WALBUS_START_NOW, {0, 0, 0}, NULL, NULL, NULL                                         \
+        sizeof(struct walbus_subscription_options), 0, NULL, NULL, NULL, 0, NULL, 0, NULL,        \
+            WALBUS_START_NOW, {0, 0, 0}, NULL, 0, NULL, NULL                                      \
     }
 
 /**
@@ -160,7 +198,9 @@ struct walbus_subscription_options {
  * WALBUS_BAD_ARGUMENT  NULL, a size that is too small or beyond any version's, members of a later
  *                      version that are not zero, an unknown flag or start, a start at a position without one, a list
  *                      or text that is NULL with a number, a client or identity that is not UTF-8, a client longer
- *                      than WALBUS_MAX_CLIENT, an identity longer than any
+ *                      than WALBUS_MAX_CLIENT, an identity longer than any, a name that is empty, too long or has
+ *                      blanks or characters that cannot be shown; without a name one of the last three flags or
+ *                      WALBUS_START_STORED; that with WALBUS_OVERRIDE
  * WALBUS_BAD_FILTER    an unknown kind, a NUL in a text, an empty pattern, more than the limits above, or more
  *                      than fits into one frame, 1 MiB
  * WALBUS_BAD_SOCKET    the path is empty or longer than a socket's address
@@ -198,8 +238,15 @@ WALBUS_PUBLIC int walbus_subscription_timeout(const struct walbus_subscription *
  * WALBUS_OK
  * WALBUS_BAD_ARGUMENT   NULL
  * WALBUS_NO_MEMORY      nothing is lost: call again
- * WALBUS_REFUSED        the router refuses this subscription: walbus_subscription_error() has its words. Behind the first
- *                       READY, and with WALBUS_WAIT_FOR_ROUTER, only for reasons that do not pass
+ * WALBUS_REFUSED        the router refuses this subscription: walbus_subscription_error() has its words, and
+ *                       walbus_subscription_error_code() its reason. Behind the first READY, and with
+ *                       WALBUS_WAIT_FOR_ROUTER, only for reasons that do not pass. Those of a durable name:
+ *                         "held"          another connection holds it. With WALBUS_WAIT_FOR_ROUTER waited for
+ *                         "taken-over"    another connection has taken it from this one
+ *                         "unknown-name"  there is none: WALBUS_START_STORED, or it was removed meanwhile
+ *                         "removed"       somebody removed or moved it, under WALBUS_KEEPS_POSITION. Without that
+ *                                         flag the subscription goes on where it was moved to, and ends
+ *                                         ("unknown-name") only when it is gone
  * WALBUS_POSITION_LOST  `position` of the options belongs to another journal than the router's
  * WALBUS_PROTOCOL       the other end does not speak this protocol, or not this version of it
  *
@@ -231,7 +278,7 @@ walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
  *
  * WALBUS_OK     all is sent, acknowledgements too, or the subscription is at its end
  * WALBUS_AGAIN  some is left: the socket takes no more now, or there is no connection, or it is not READY yet and
- *               cannot take an acknowledgement
+ *               cannot take an acknowledgement, or it has not yet come to the acknowledged place again (durable)
  * WALBUS_BAD_ARGUMENT, WALBUS_NO_MEMORY
  *
  * After AGAIN a loop goes on as ever. Who wants to close, and the last acknowledgement to leave before, waits and calls
@@ -250,15 +297,16 @@ walbus_subscription_next(struct walbus_subscription *sub, int timeout_ms,
  */
 WALBUS_PUBLIC enum walbus_result walbus_subscription_flush(struct walbus_subscription *sub);
 
-/** Ask for a delivery ACKED, of this position or a later one, once the acknowledgement is on the router's disk. It is
- *  asked for again on each connection until it comes, but does not come when the router has another journal now, or one
- *  that has lost this position. */
+/** Ask for a delivery ACKED, of this position or a later one, once the acknowledgement is on the router's disk (of an
+ *  ephemeral subscription: once the router has it). It is asked for again on each connection until it comes, but does not
+ *  come when the router has another journal now, or one that has lost this position, or moved the durable name. */
 #define WALBUS_ACK_CONFIRM 0x1u
 
 /**
- * Acknowledges everything up to `position`, the one of a delivery of this subscription. It is queued, a later one takes its
- * place, and it is sent by the next call of process, next or flush; one that cannot be sent before the connection
- * ends is sent on the next one.
+ * Acknowledges everything up to `position`, the one of a delivery of this subscription, which may lie inside a transaction:
+ * then the next holder of a durable name gets the rest of it. It is queued, a later one takes its place, and it is sent by
+ * the next call of process, next or flush; one that cannot be sent before the connection ends is sent on the next one. When
+ * a durable subscription goes on from an earlier place there, it is sent as soon as the deliveries have come to it again.
  *
  * A position at or before one that was acknowledged already changes nothing and sends nothing; with WALBUS_ACK_CONFIRM,
  * one at or before a position that is confirmed or for which that was asked. So it is safe to acknowledge every delivery,
@@ -271,7 +319,8 @@ WALBUS_PUBLIC enum walbus_result walbus_subscription_ack(struct walbus_subscript
                                                          struct walbus_position position,
                                                          unsigned flags);
 
-/** Position of the last delivery, ACKED aside: what a reconnect goes on behind. Zero before the first READY. */
+/** Position of the last delivery, ACKED aside: what a reconnect goes on behind, unless it goes on at a stored cursor. Zero
+ *  before the first READY. */
 WALBUS_PUBLIC struct walbus_position
 walbus_subscription_position(const struct walbus_subscription *sub);
 
@@ -283,7 +332,7 @@ WALBUS_PUBLIC const char *walbus_subscription_identity(const struct walbus_subsc
  *  Owned by the subscription, valid until the next call that is not const; never NULL. */
 WALBUS_PUBLIC const char *walbus_subscription_error(const struct walbus_subscription *sub);
 
-/** The router's word for it, of those in docs/protocol.md ("unsupported", "limit"); "" when it was not the
+/** The router's word for it, of those in docs/protocol.md ("held", "limit"); "" when it was not the
  *  router. As walbus_subscription_error(). */
 WALBUS_PUBLIC const char *walbus_subscription_error_code(const struct walbus_subscription *sub);
 
@@ -293,7 +342,8 @@ WALBUS_PUBLIC const char *walbus_subscription_error_code(const struct walbus_sub
 enum walbus_delivery_kind {
     /** The subscription stands: everything that matches behind this position will come. Again after each reconnect; a
      *  transaction that was open then ends here, without COMMIT. The rest of it comes behind a BEGIN of its own, or lies
-     *  in the GAP behind READY. */
+     *  in the GAP behind READY. Of a durable subscription, unless with WALBUS_KEEPS_POSITION, this position may lie
+     *  before earlier deliveries, which then come again. */
     WALBUS_DELIVERY_READY = 1,
     /** Messages of one transaction follow, up to its COMMIT, to a GAP that swallows it, or to READY, if the connection
      *  breaks meanwhile. Then the same transaction may begin once more, with WALBUS_DELIVERY_RESUMED when a message of it
@@ -308,9 +358,12 @@ enum walbus_delivery_kind {
      *  swallows the rest of it when it reaches the transaction's end: then no COMMIT comes. One that the library finds
      *  itself stands right behind the READY of the new connection and reaches up to it.
      *
+     *  It is a place like any other: acknowledged, a durable name does not tell it again.
+     *
      *  When the server has lost the end of its WAL (a failover, say), the new connection may begin at or before the last
      *  delivery, in the same journal: positions then go on from a lower one, and the gap's two ends are both READY's
-     *  position, since what is missing has no place any more. Who keeps positions with effects goes back to this one. */
+     *  position, since what is missing has no place any more. A position kept with effects is then ahead of the journal: what to do
+     *  with the effects that the server has forgotten is its owner's decision, and the stored position is theirs to lower. */
     WALBUS_DELIVERY_GAP = 6,
     /** The acknowledgement of this position is on the router's disk. It has no place among the other deliveries: its
      *  position is one from before. */
@@ -325,6 +378,8 @@ enum walbus_delivery_kind {
 #define WALBUS_DELIVERY_RESUMED 0x4u
 /** A gap swallowed a part of this transaction. COMMIT. */
 #define WALBUS_DELIVERY_INCOMPLETE 0x8u
+/** The durable name was there: this is its stored cursor, and `start` of the options did not count. READY. */
+#define WALBUS_DELIVERY_STORED 0x10u
 
 /*
  * The functions below read a delivery, which must not be NULL. What they return lives as long as the delivery. One
@@ -357,8 +412,8 @@ WALBUS_PUBLIC uint32_t walbus_delivery_xid(const struct walbus_delivery *d);
  *  COMMIT. Nearly but not quite rising. */
 WALBUS_PUBLIC int64_t walbus_delivery_commit_time_us(const struct walbus_delivery *d);
 
-/** MESSAGE: when the router received it, µs since 1970-01-01 UTC by the router's clock; never falling within one run of
- *  the router. */
+/** MESSAGE: when the router received it, µs since 1970-01-01 UTC by the router's clock; never falling within one
+ *  journal. */
 WALBUS_PUBLIC int64_t walbus_delivery_received_time_us(const struct walbus_delivery *d);
 
 /** COMMIT: how many messages the transaction has, whether they matched or not. GAP: how many may be missing;
@@ -425,7 +480,7 @@ struct walbus_reply;
  * Asks the router one thing over a connection of its own, and waits for the answer.
  *
  * socket      as in the options of a subscription; NULL: the usual place
- * what        the request, of those in docs/protocol.md: "status"
+ * what        the request, of those in docs/protocol.md: "status", "subscriptions", "remove", "seek", "reload"
  * args        one CBOR item, `args_size` bytes; NULL and 0: none
  * timeout_ms  how long the whole may take; -1: without end
  * ret         the answer, or what went wrong in words: free it. Set by every result but the first two failures below
@@ -437,7 +492,8 @@ struct walbus_reply;
  * WALBUS_NO_ROUTER     nobody answers there, or there is no socket, or it is closed without an answer; errno says why
  * WALBUS_TIMEOUT, WALBUS_INTERRUPTED
  * WALBUS_PROTOCOL      the other end does not speak this protocol, or not this version of it
- * WALBUS_REFUSED       the router does not know the request, or does not do it
+ * WALBUS_REFUSED       the router does not know the request ("unsupported"), or does not do it: "unknown-name",
+ *                      "forbidden" (only its own user and root may), "invalid"
  * WALBUS_TOO_LARGE     the request is larger than a frame, 1 MiB
  */
 WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result

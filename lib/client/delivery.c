@@ -8,9 +8,13 @@
 
 /* ---- making ---- */
 
-void delivery_ready(struct walbus_delivery *d, struct position position)
+void delivery_ready(struct walbus_delivery *d, struct position position, bool stored)
 {
-    d->head = (struct delivery_head){.kind = WALBUS_DELIVERY_READY, .position = position};
+    d->head = (struct delivery_head){
+        .kind = WALBUS_DELIVERY_READY,
+        .flags = stored ? WALBUS_DELIVERY_STORED : 0,
+        .position = position,
+    };
 }
 
 void delivery_begin(struct walbus_delivery *d, const struct frame_begin *f, struct position behind)

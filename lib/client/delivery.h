@@ -33,7 +33,8 @@ struct walbus_delivery {
     struct event event; /* WALBUS_FORM_EVENT */
 };
 
-void delivery_ready(struct walbus_delivery *d, struct position position);
+/** `stored`: it is the cursor that was stored under a durable name. */
+void delivery_ready(struct walbus_delivery *d, struct position position, bool stored);
 /** `behind`: where the subscriber stands, once it has the BEGIN. */
 void delivery_begin(struct walbus_delivery *d, const struct frame_begin *f, struct position behind);
 void delivery_message(struct walbus_delivery *d, const struct frame_message *f, bool redelivered);

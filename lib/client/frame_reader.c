@@ -12,6 +12,7 @@ static void check_invariants(const struct frame_reader *r)
 {
     assert(r->start <= r->parsed && r->parsed <= r->end && r->end <= r->cap);
     assert((r->data == NULL) == (r->cap == 0));
+    assert(r->skip == 0 || r->start == r->end);
     (void)r;
 }
 
@@ -26,6 +27,36 @@ void frame_reader_reset(struct frame_reader *r)
     if (r->cap > FRAME_READER_SIZE)
         frame_reader_deinit(r);
     r->start = r->parsed = r->end = 0;
+    r->skip = 0;
+}
+
+static bool is_for_clients(uint8_t type)
+{
+    switch (type) {
+    case FRAME_WELCOME:
+    case FRAME_SUBSCRIBED:
+    case FRAME_ACKED:
+    case FRAME_REPLY:
+    case FRAME_ERROR:
+    case FRAME_BEGIN:
+    case FRAME_MESSAGE:
+    case FRAME_COMMIT:
+    case FRAME_PROGRESS:
+    case FRAME_GAP:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/** Passes over `size` bytes behind `start`, those that are here and those that are not yet. */
+static void pass_over(struct frame_reader *r, uint32_t size)
+{
+    uint32_t here = (uint32_t)MIN((size_t)size, r->end - r->start);
+
+    r->start += here;
+    r->parsed = r->start;
+    r->skip = size - here;
 }
 
 static uint32_t body_max(uint8_t type)
@@ -40,12 +71,19 @@ int frame_reader_next(struct frame_reader *r, struct frame_header *ret_header,
 
     check_invariants(r);
     r->start = r->parsed;
-    if (r->end - r->start < FRAME_HEADER_SIZE)
-        return 0;
-    if (frame_header_decode(r->data + r->start, &h) < 0) {
-        (void)snprintf(why, FRAME_READER_WHY_SIZE,
-                       "The header of a frame has something else than two zero bytes at its end.");
-        return -EBADMSG;
+    for (;;) {
+        if (r->end - r->start < FRAME_HEADER_SIZE)
+            return 0;
+        if (frame_header_decode(r->data + r->start, &h) < 0) {
+            (void)snprintf(
+                why, FRAME_READER_WHY_SIZE,
+                "The header of a frame has something else than two zero bytes at its end.");
+            return -EBADMSG;
+        }
+        if (!(h.flags & FRAME_FLAG_IGNORABLE) || is_for_clients(h.type))
+            break;
+        r->start += FRAME_HEADER_SIZE;
+        pass_over(r, h.size);
     }
     if (h.size > body_max(h.type)) {
         (void)snprintf(why, FRAME_READER_WHY_SIZE,
@@ -117,5 +155,7 @@ ssize_t frame_reader_fill(struct frame_reader *r, int fd)
     if (n < 0)
         return errno == EWOULDBLOCK ? -EAGAIN : -errno;
     r->end += (size_t)n;
+    if (r->skip > 0)
+        pass_over(r, r->skip);
     return n;
 }

@@ -13,6 +13,9 @@
  * takes it back. The buffer has FRAME_READER_SIZE bytes, grows to exactly the frame
  * at hand when that is larger, and goes back behind it. A length beyond what its
  * type allows is refused before anything is allocated for it.
+ *
+ * A frame that is flagged ignorable and of no type that a router sends to clients is
+ * never lent out: it is passed over piece by piece as it comes, whatever its length.
  */
 
 #include <stddef.h>
@@ -34,11 +37,12 @@ struct frame_reader {
     uint8_t *data; /* owned; NULL until the first fill */
     size_t cap;
     size_t start, parsed, end;
+    uint32_t skip; /* bytes to come of a frame that is passed over; then nothing is buffered */
 };
 
 void frame_reader_deinit(struct frame_reader *r);
 
-/** Forgets every byte, for the next connection. */
+/** Forgets every byte, and what was to be passed over, for the next connection. */
 void frame_reader_reset(struct frame_reader *r);
 
 /**

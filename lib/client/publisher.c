@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "client/event_content.h"
 #include "client/known_struct.h"
+#include "client/pg_state.h"
 #include "codec/subject.h"
 #include "pg/connect.h"
 #include "pg/emit.h"
@@ -113,30 +114,6 @@ static enum walbus_result check_flags(struct walbus_publisher *p, unsigned flags
     return WALBUS_OK;
 }
 
-static enum walbus_result check_connection(const struct pg_conn *conn, unsigned flags, bool waits)
-{
-    bool pipeline = PQpipelineStatus(conn) != PQ_PIPELINE_OFF;
-
-    if (PQstatus(conn) != CONNECTION_OK)
-        return WALBUS_NOT_CONNECTED;
-    if (pipeline && waits)
-        return WALBUS_PIPELINE;
-    switch (PQtransactionStatus(conn)) {
-    case PQTRANS_IDLE:
-        return flags & WALBUS_REQUIRE_TRANSACTION ? WALBUS_NO_TRANSACTION : WALBUS_OK;
-    case PQTRANS_ACTIVE:
-        /* In pipeline mode this says only that something is under way, which is what it is for. */
-        return pipeline ? WALBUS_OK : WALBUS_BUSY;
-    case PQTRANS_INERROR:
-        return WALBUS_FAILED_TRANSACTION;
-    case PQTRANS_INTRANS:
-        return WALBUS_OK;
-    case PQTRANS_UNKNOWN:
-        break;
-    }
-    return WALBUS_NOT_CONNECTED;
-}
-
 static enum walbus_result check_prefix(struct walbus_publisher *p, const char *prefix,
                                        unsigned flags)
 {
@@ -175,7 +152,8 @@ static enum walbus_result check_call(struct walbus_publisher *p, const struct pg
     if (!conn)
         return fail(p, WALBUS_BAD_ARGUMENT, "The connection is NULL.");
     enum walbus_result result = check_flags(p, flags);
-    return result == WALBUS_OK ? check_connection(conn, flags, waits) : result;
+    return result == WALBUS_OK ? pg_state_check(conn, flags & WALBUS_REQUIRE_TRANSACTION, waits)
+                               : result;
 }
 
 /* ---- from events to a statement ---- */
@@ -292,36 +270,11 @@ static enum walbus_result outgoing_init(struct walbus_publisher *p, struct outgo
 static enum walbus_result read_result(struct walbus_publisher *p, const struct pg_conn *conn,
                                       const struct pg_result *result, uint64_t *lsns, size_t n)
 {
-    const char *severity =
-        result ? PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED) : NULL;
-
-    switch (result ? PQresultStatus(result) : PGRES_FATAL_ERROR) {
-    case PGRES_TUPLES_OK:
+    if (result && PQresultStatus(result) == PGRES_TUPLES_OK)
         return emit_read(result, lsns, n) == 0 ? WALBUS_OK : WALBUS_BAD_RESULT;
-    case PGRES_PIPELINE_ABORTED:
-        return WALBUS_FAILED_TRANSACTION;
-    case PGRES_FATAL_ERROR:
-        break;
-    default:
-        return WALBUS_BAD_RESULT;
-    }
-    pg_put_error(&p->why, conn, result);
-    (void)strncpy(p->sqlstate, pg_sqlstate(result), PG_SQLSTATE_SIZE - 1);
-
-    bool fatal = severity && strcmp(severity, "ERROR") != 0;
-    if (conn && PQstatus(conn) != CONNECTION_OK)
-        fatal = true;
-    if (fatal || (!conn && p->sqlstate[0] == '\0'))
-        return WALBUS_CONNECTION_LOST;
-    /* libpq's own failure on a connection that is well: it could not send, or not keep the answer.
-     */
-    if (p->sqlstate[0] == '\0')
-        return result ? WALBUS_BAD_RESULT : WALBUS_NO_MEMORY;
-    if (strcmp(p->sqlstate, "42501") == 0)
-        return WALBUS_NOT_PERMITTED;
-    if (strcmp(p->sqlstate, "25P02") == 0)
-        return WALBUS_FAILED_TRANSACTION;
-    return WALBUS_SERVER;
+    enum walbus_result failure = pg_state_error(conn, result, &p->why, p->sqlstate);
+    return failure == WALBUS_SERVER && strcmp(p->sqlstate, "42501") == 0 ? WALBUS_NOT_PERMITTED
+                                                                         : failure;
 }
 
 static enum walbus_result execute(struct walbus_publisher *p, struct pg_conn *conn,

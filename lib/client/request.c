@@ -160,8 +160,6 @@ static enum walbus_result on_frame(struct request *r, struct frame_header h, con
     }
     if (h.type == FRAME_REPLY && r->welcomed)
         return on_reply(r, bytes);
-    if (h.flags & FRAME_FLAG_IGNORABLE)
-        return WALBUS_OK;
     return fail(r, WALBUS_PROTOCOL, "The router sent a frame of type %s (0x%02x) %s.",
                 frame_type_name(h.type), h.type,
                 r->welcomed ? "where it has no meaning" : "before WELCOME");

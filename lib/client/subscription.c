@@ -19,6 +19,9 @@
 #define BACKOFF_FIRST_MS 100u
 #define BACKOFF_MAX_MS   2000u
 
+#define KNOWN_FLAGS \
+    (WALBUS_WAIT_FOR_ROUTER | WALBUS_TAKE_OVER | WALBUS_OVERRIDE | WALBUS_KEEPS_POSITION)
+
 /** Receives per call of process: bounds the time spent on one large frame that keeps coming. */
 #define FILLS_PER_PROCESS 16
 
@@ -29,6 +32,7 @@ _Static_assert((int)WALBUS_FILTER_PATTERN == (int)FILTER_PATTERN &&
 _Static_assert(WALBUS_MAX_FILTER == FILTER_TEXT_MAX && WALBUS_MAX_FILTERS == FILTERS_MAX &&
                    WALBUS_MAX_TOKENS == FILTERS_TOKENS_MAX,
                "the limits are the router's");
+_Static_assert(WALBUS_MAX_NAME == CONTROL_NAME_MAX, "and so is this one");
 
 /* ---- results ---- */
 
@@ -81,13 +85,32 @@ static bool filters_are_given(const struct walbus_filter *filters, size_t n)
     return true;
 }
 
+static bool start_is_good(const struct walbus_subscription_options *o)
+{
+    switch (o->start) {
+    case WALBUS_START_NOW:
+    case WALBUS_START_OLDEST:
+    case WALBUS_START_TIME:
+        return true;
+    case WALBUS_START_POSITION:
+        return !position_is_zero(position_given(o->position));
+    case WALBUS_START_STORED:
+        return o->name && !(o->flags & WALBUS_OVERRIDE);
+    }
+    return false;
+}
+
+static bool name_is_good(const struct walbus_subscription_options *o)
+{
+    if (!o->name)
+        return !(o->flags & (WALBUS_TAKE_OVER | WALBUS_OVERRIDE | WALBUS_KEEPS_POSITION));
+    return control_name_is_good(bytes_of_text(o->name));
+}
+
 static bool options_are_good(const struct walbus_subscription_options *o)
 {
-    if (!struct_is_known(o, o->size, sizeof *o) || (o->flags & ~WALBUS_WAIT_FOR_ROUTER))
-        return false;
-    if (o->start != WALBUS_START_NOW && o->start != WALBUS_START_POSITION)
-        return false;
-    if (o->start == WALBUS_START_POSITION && position_is_zero(position_given(o->position)))
+    if (!struct_is_known(o, o->size, sizeof *o) || (o->flags & ~KNOWN_FLAGS) || !start_is_good(o) ||
+        !name_is_good(o))
         return false;
     struct bytes client = bytes_of_text(o->client), identity = bytes_of_text(o->identity);
     return client.size <= WALBUS_MAX_CLIENT && text_is_utf8(client) &&
@@ -151,7 +174,8 @@ static enum walbus_result check_filters_together(const struct walbus_subscriptio
     if (tokens > FILTERS_TOKENS_MAX)
         return WALBUS_BAD_FILTER;
     struct buf frame = BUF_INIT;
-    subscription_put_subscribe(s, true, &frame);
+    subscription_put_subscribe(s, (struct subscription_start){CONTROL_START_POSITION, true},
+                               &frame);
     bool failed = frame.failed, fits = frame.size <= FRAME_HEADER_SIZE + FRAME_CONTROL_MAX;
     buf_deinit(&frame);
     return failed ? WALBUS_NO_MEMORY : fits ? WALBUS_OK : WALBUS_BAD_FILTER;
@@ -167,12 +191,34 @@ static enum walbus_result check_place(const struct walbus_subscription *s)
     return rc == -ENOMEM ? WALBUS_NO_MEMORY : rc == -EINVAL ? WALBUS_BAD_SOCKET : WALBUS_OK;
 }
 
+static void take_start(struct walbus_subscription *s, const struct walbus_subscription_options *o)
+{
+    static const enum control_start starts[] = {
+        [WALBUS_START_NOW] = CONTROL_START_NOW,
+        [WALBUS_START_POSITION] = CONTROL_START_POSITION,
+        [WALBUS_START_OLDEST] = CONTROL_START_OLDEST,
+        [WALBUS_START_TIME] = CONTROL_START_TIME,
+        [WALBUS_START_STORED] = CONTROL_START_STORED,
+    };
+
+    s->keeps_position = o->flags & WALBUS_KEEPS_POSITION;
+    s->take_over = o->flags & WALBUS_TAKE_OVER;
+    s->start = (struct subscription_start){starts[o->start], o->flags & WALBUS_OVERRIDE};
+    s->time = o->time_us;
+    if (o->start == WALBUS_START_POSITION) {
+        sequence_start(&s->sequence, position_given(o->position));
+        (void)snprintf(s->identity, sizeof s->identity, "%s", o->identity ? o->identity : "");
+        s->knows_identity = *s->identity;
+    }
+}
+
 static enum walbus_result take_options(struct walbus_subscription *s,
                                        const struct walbus_subscription_options *o)
 {
     s->client = strdup(o->client ? o->client : "");
     s->socket = o->socket ? strdup(o->socket) : NULL;
-    if (!s->client || (o->socket && !s->socket) || copy_filters(s, o) < 0)
+    s->name = o->name ? strdup(o->name) : NULL;
+    if (!s->client || (o->socket && !s->socket) || (o->name && !s->name) || copy_filters(s, o) < 0)
         return WALBUS_NO_MEMORY;
     enum walbus_result result = check_filters_together(s);
     if (result != WALBUS_OK)
@@ -180,12 +226,7 @@ static enum walbus_result take_options(struct walbus_subscription *s,
     result = check_place(s);
     if (result != WALBUS_OK)
         return result;
-    if (o->start == WALBUS_START_POSITION) {
-        sequence_start(&s->sequence, position_given(o->position));
-        s->from_position = true;
-        if (o->identity)
-            memcpy(s->identity, o->identity, strlen(o->identity) + 1);
-    }
+    take_start(s, o);
     s->log = o->log;
     s->context = o->context;
     return WALBUS_OK;
@@ -283,6 +324,7 @@ struct walbus_subscription *walbus_subscription_close(struct walbus_subscription
     free(s->exclusions);
     free(s->client);
     free(s->socket);
+    free(s->name);
     free(s);
     return NULL;
 }
@@ -291,7 +333,8 @@ struct walbus_subscription *walbus_subscription_close(struct walbus_subscription
 
 static bool ack_can_go(const struct walbus_subscription *s)
 {
-    return s->ack_queued && s->state == STATE_READY && !s->connection.unwritable;
+    return s->ack_queued && s->state == STATE_READY && !s->connection.unwritable &&
+           position_compare(s->acked, s->sequence.last) <= 0;
 }
 
 static bool output_waits(const struct walbus_subscription *s)
@@ -325,7 +368,7 @@ int walbus_subscription_timeout(const struct walbus_subscription *s)
 
 void subscription_forget_acks(struct walbus_subscription *s)
 {
-    s->acked = s->confirm = (struct position){0};
+    s->acked = s->confirm = s->delivered = (struct position){0};
     s->ack_queued = s->ack_confirm = s->ack_sending = s->confirming = false;
 }
 
@@ -375,7 +418,8 @@ enum walbus_result walbus_subscription_ack(struct walbus_subscription *s,
         return WALBUS_BAD_ARGUMENT;
     }
     if (s->was_ready)
-        last = s->sequence.last;
+        last =
+            position_compare(s->delivered, s->sequence.last) > 0 ? s->delivered : s->sequence.last;
     if (position_compare(p, last) > 0) {
         char given[POSITION_TEXT_SIZE], delivered[POSITION_TEXT_SIZE];
 

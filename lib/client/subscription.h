@@ -37,11 +37,18 @@ enum state { STATE_WAITING, STATE_GREETING, STATE_SUBSCRIBING, STATE_READY, STAT
 /** Longest code of an ERROR, with its NUL. The words of CONTROL_ERROR_… are of half that size. */
 #define SUBSCRIPTION_CODE_SIZE 32
 
+/** Where a SUBSCRIBE begins. CONTROL_START_POSITION: behind `sequence.last`. */
+struct subscription_start {
+    enum control_start start;
+    bool override;
+};
+
 struct walbus_subscription {
     enum state state;
     struct connection connection;
     char *socket; /* as given; NULL: the usual place, looked up at every attempt */
     char *client;
+    char *name; /* of the durable subscription; NULL: ephemeral */
     struct filter *filters, *exclusions; /* of filters_copy() */
     size_t n_filters, n_exclusions;
     void (*log)(void *context, const char *sentence);
@@ -57,10 +64,18 @@ struct walbus_subscription {
 
     /* The place. `sequence.last` is the last delivery's position, before the first READY the one of the options. */
     struct sequence sequence;
-    bool from_position;                /* it is what to go on behind; false: from now */
+    struct subscription_start start;   /* where the next connection goes on, in the same journal */
+    struct subscription_start asked;   /* what this connection's SUBSCRIBE says */
+    bool asked_other;                  /* of another journal than the place belongs to */
+    int64_t time;                      /* CONTROL_START_TIME */
+    bool keeps_position;               /* under a name too it goes on behind `sequence.last` */
+    bool take_over;                    /* WALBUS_TAKE_OVER, until READY */
     bool waits;                        /* WALBUS_WAIT_FOR_ROUTER */
     bool was_ready;                    /* READY has come once */
-    char identity[IDENTITY_TEXT_SIZE]; /* the journal to which it belongs; "": not known */
+    bool moved;                        /* the name was: what was delivered is nothing to acknowledge by */
+    bool told_held;                    /* the caller was told that the name is waited for */
+    bool knows_identity;               /* the router's is to be compared with this one */
+    char identity[IDENTITY_TEXT_SIZE]; /* the journal to which the place belongs; "": not known */
     struct position redelivered_to;
 
     /* What cannot be gone on behind becomes a GAP: `lost` until the next READY, then `gap_waits` until it is
@@ -70,9 +85,11 @@ struct walbus_subscription {
     char lost_why[SUBSCRIPTION_WHY_SIZE];
     struct buf reason; /* of the router's own GAP */
 
-    /* Acknowledgements. One is sent when everything before it has been. Both positions only rise,
-     * until they are forgotten; zero: none yet. */
-    struct position acked; /* the highest that the caller gave, sent or queued */
+    /* Acknowledgements. One is sent when everything before it has been, and the router has sent what it is about on this
+     * connection: a durable name may go on from before what was acknowledged. Both positions only rise, until they are
+     * forgotten; zero: none yet. */
+    struct position acked;     /* the highest that the caller gave, sent or queued */
+    struct position delivered; /* durable: the highest that earlier connections delivered, and so may be given */
     bool ack_queued, ack_confirm;
     bool ack_sending;        /* it is among what the connection still has to send */
     struct position confirm; /* the highest that the caller wanted confirmed */
@@ -96,9 +113,9 @@ void subscription_reconnect(struct walbus_subscription *s);
 /** Forgets all acknowledgements: what they say means nothing to this router, or any more. */
 void subscription_forget_acks(struct walbus_subscription *s);
 
-/** Makes the frame SUBSCRIBE, for going on behind `sequence.last` or from now. */
-void subscription_put_subscribe(const struct walbus_subscription *s, bool from_position,
-                                struct buf *frame);
+/** Makes the frame SUBSCRIBE. */
+void subscription_put_subscribe(const struct walbus_subscription *s,
+                                struct subscription_start start, struct buf *frame);
 
 /** Acts on one frame. 1: the delivery is made; 0: nothing to tell, and the connection may be gone, the state ENDED;
  *  -ENOMEM: nothing was done, the frame is to be put back. */

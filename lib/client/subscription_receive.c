@@ -59,7 +59,7 @@ static bool identity_is_other(const struct walbus_subscription *s, struct bytes 
 {
     struct bytes held = bytes_of_text(s->identity);
 
-    return s->from_position && held.size > 0 && identity.size > 0 && !bytes_equal(held, identity);
+    return s->knows_identity && identity.size > 0 && !bytes_equal(held, identity);
 }
 
 static void lose(struct walbus_subscription *s, const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -82,52 +82,47 @@ static void lose(struct walbus_subscription *s, const char *fmt, ...)
     };
 }
 
-/** The router has another journal: what was, means nothing there. Whether there is anything to go on with. */
-static bool lose_to_journal(struct walbus_subscription *s, struct bytes identity)
+/** The position of the options belongs to another journal than the router's. */
+static void end_position_lost(struct walbus_subscription *s, struct bytes identity)
 {
-    char other[IDENTITY_TEXT_SIZE];
+    char other[IDENTITY_TEXT_SIZE], text[POSITION_TEXT_SIZE];
 
     connection_words(identity, other, sizeof other);
-    if (!s->was_ready) {
-        char text[POSITION_TEXT_SIZE];
-
-        (void)snprintf(
-            s->end_why, sizeof s->end_why,
-            "The position %s belongs to the journal %s, but the router has the journal %s.",
-            position_format(s->sequence.last, text), s->identity, other);
-        end(s, WALBUS_POSITION_LOST);
-        return false;
-    }
-    lose(s, "the router has the journal %s now, in which positions of %s mean nothing", other,
-         s->identity);
-    s->from_position = false;
-    subscription_forget_acks(s);
-    return true;
+    (void)snprintf(s->end_why, sizeof s->end_why,
+                   "The position %s belongs to the journal %s, but the router has the journal %s.",
+                   position_format(s->sequence.last, text), s->identity, other);
+    end(s, WALBUS_POSITION_LOST);
 }
 
-void subscription_put_subscribe(const struct walbus_subscription *s, bool from_position,
-                                struct buf *frame)
+void subscription_put_subscribe(const struct walbus_subscription *s,
+                                struct subscription_start start, struct buf *frame)
 {
     struct control_subscribe subscribe = {
         .filters = s->filters,
         .n_filters = s->n_filters,
         .exclusions = s->exclusions,
         .n_exclusions = s->n_exclusions,
-        .start = from_position ? CONTROL_START_POSITION : CONTROL_START_NOW,
+        .name = bytes_of_text(s->name),
+        .start = start.start,
         .position = s->sequence.last,
+        .time = s->time,
+        .take_over = s->take_over,
+        .override = start.override,
     };
 
     control_subscribe_encode(&subscribe, frame);
 }
 
-static int send_subscribe(struct walbus_subscription *s, bool from_position)
+static int send_subscribe(struct walbus_subscription *s, struct subscription_start start)
 {
     struct buf frame = BUF_INIT;
 
-    subscription_put_subscribe(s, from_position, &frame);
+    subscription_put_subscribe(s, start, &frame);
     int rc = connection_queue(&s->connection, &frame);
-    if (rc == 0)
+    if (rc == 0) {
         s->state = STATE_SUBSCRIBING;
+        s->asked = start;
+    }
     return rc;
 }
 
@@ -150,20 +145,54 @@ static int on_welcome(struct walbus_subscription *s, struct bytes body)
             breach_of_body(s, FRAME_WELCOME, why);
         return 0;
     }
-    if (identity_is_other(s, welcome.identity) && !lose_to_journal(s, welcome.identity))
+    /* A position that moves the name must not be one of another journal, and only SUBSCRIBED would tell. */
+    if (welcome.identity.size == 0 && s->knows_identity && s->start.override) {
+        if (!s->told_gone)
+            subscription_log(s, "The router has not reached its server yet, and cannot say which "
+                                "journal it has; reconnecting.");
+        s->told_gone = true;
+        subscription_reconnect(s);
         return 0;
-    return send_subscribe(s, s->from_position);
+    }
+    s->asked_other = identity_is_other(s, welcome.identity);
+    if (!s->asked_other)
+        return send_subscribe(s, s->start);
+    if (s->was_ready) /* all of it is new to this subscriber; where a name in it goes on, the router knows */
+        return send_subscribe(s, (struct subscription_start){CONTROL_START_OLDEST, false});
+    end_position_lost(s, welcome.identity);
+    return 0;
+}
+
+/** What acknowledgements mean from here on. */
+static void keep_acks(struct walbus_subscription *s, bool same, struct position position)
+{
+    /* Given in another journal, or, without a stored cursor, where this one has lost it: counts from here anew. */
+    if (!same || (!s->name && position_compare(s->acked, position) > 0))
+        subscription_forget_acks(s);
+    else if (s->name && s->was_ready && !s->moved &&
+             position_compare(s->sequence.last, s->delivered) > 0)
+        s->delivered = s->sequence.last;
+    s->moved = false;
+    /* A router that was killed may have taken it, and not stored it. */
+    if (s->name && position_compare(s->acked, position) > 0)
+        s->ack_queued = true;
 }
 
 static int become_ready(struct walbus_subscription *s, const struct control_subscribed *subscribed)
 {
     bool same = bytes_equal(bytes_of_text(s->identity), subscribed->identity);
+    bool stored_next = s->name && !s->keeps_position;
 
+    if (!same && s->was_ready) {
+        char other[IDENTITY_TEXT_SIZE];
+
+        connection_words(subscribed->identity, other, sizeof other);
+        lose(s, "the router has the journal %s now, in which positions of %s mean nothing", other,
+             s->identity);
+    }
     memcpy(s->identity, subscribed->identity.data, subscribed->identity.size);
     s->identity[subscribed->identity.size] = '\0';
-    /* Acknowledged in another journal, or where this one has lost it: it counts from here anew. */
-    if (!same || position_compare(s->acked, subscribed->position) > 0)
-        subscription_forget_acks(s);
+    keep_acks(s, same, subscribed->position);
     if (s->lost) {
         s->gap.to = subscribed->position;
         /* The journal has lost its end, or goes on right here: what is missing has no place. */
@@ -174,13 +203,16 @@ static int become_ready(struct walbus_subscription *s, const struct control_subs
     }
     if (s->told_gone)
         subscription_log(s, "The router is back.");
-    s->told_gone = false;
+    s->told_gone = s->told_held = false;
     sequence_start(&s->sequence, subscribed->position);
     s->redelivered_to = subscribed->redelivered_to;
-    s->from_position = s->was_ready = true;
+    s->start = stored_next ? (struct subscription_start){CONTROL_START_STORED, false}
+                           : (struct subscription_start){CONTROL_START_POSITION, s->keeps_position};
+    s->take_over = false;
+    s->knows_identity = s->was_ready = true;
     s->state = STATE_READY;
     s->ready_ns = clock_monotonic_ns();
-    delivery_ready(&s->delivery, subscribed->position);
+    delivery_ready(&s->delivery, subscribed->position, subscribed->stored);
     return 1;
 }
 
@@ -203,14 +235,16 @@ static int on_subscribed(struct walbus_subscription *s, struct bytes body)
                        "The journal identity is empty, too long, or has a NUL.");
         return 0;
     }
-    if (identity_is_other(s, subscribed.identity)) {
+    if (identity_is_other(s, subscribed.identity) && !s->asked_other) {
         /* The WELCOME could not tell: the router had not reached its server. Asked for anew, since it would now wait
          * for a position that means nothing there. */
-        if (lose_to_journal(s, subscribed.identity))
+        if (s->was_ready)
             subscription_reconnect(s);
+        else
+            end_position_lost(s, subscribed.identity);
         return 0;
     }
-    if (s->from_position) {
+    if (s->asked.start == CONTROL_START_POSITION && !subscribed.stored) {
         int order = position_compare(subscribed.position, s->sequence.last);
 
         if (order < 0) {
@@ -231,23 +265,53 @@ static bool code_is(const struct control_error *e, const char *code)
 }
 
 /** Reasons to close a connection that say nothing against the next one. */
-static bool passes(const struct control_error *e)
+static bool passes(const struct walbus_subscription *s, const struct control_error *e)
 {
-    return code_is(e, CONTROL_ERROR_TOO_SLOW) || code_is(e, CONTROL_ERROR_SOURCE) ||
-           code_is(e, CONTROL_ERROR_LIMIT) || code_is(e, CONTROL_ERROR_TIMEOUT);
+    if (code_is(e, CONTROL_ERROR_TIMEOUT)) /* this end's own: its owner was elsewhere */
+        return true;
+    if (code_is(e, CONTROL_ERROR_HELD))
+        return s->waits;
+    /* Moved: to where the cursor is now. If the name is gone the next attempt ends here. */
+    if (code_is(e, CONTROL_ERROR_REMOVED))
+        return s->was_ready && !s->keeps_position;
+    return (s->was_ready || s->waits) &&
+           (code_is(e, CONTROL_ERROR_TOO_SLOW) || code_is(e, CONTROL_ERROR_SOURCE) ||
+            code_is(e, CONTROL_ERROR_LIMIT));
 }
 
-/** The position that was delivered last is refused: from now, then. */
+static void wait_and_reconnect(struct walbus_subscription *s, const struct control_error *e,
+                               const char *words)
+{
+    if (code_is(e, CONTROL_ERROR_HELD)) { /* said once, however often it is asked */
+        if (!s->told_held)
+            subscription_log(s, "Waiting for the durable name: %s", words);
+        s->told_held = true;
+    } else {
+        subscription_log(s, "The router closed the connection: %s; reconnecting.", words);
+        s->told_gone = true;
+    }
+    if (code_is(e, CONTROL_ERROR_REMOVED)) { /* they are about the place that it was moved from */
+        subscription_forget_acks(s);
+        s->moved = true;
+    }
+    subscription_reconnect(s);
+}
+
+/** The position that was delivered last is refused: from now, then, or where the router has the name. */
 static int on_position_refused(struct walbus_subscription *s, const struct control_error *e,
                                const char *words)
 {
+    struct subscription_start now = {CONTROL_START_NOW, false};
+
     if (!e->fatal) {
-        int rc = send_subscribe(s, false);
+        int rc = send_subscribe(s, now);
         if (rc < 0)
             return rc;
     }
     lose(s, "the router cannot go on behind what was delivered last: %s", words);
-    s->from_position = false;
+    s->start = now;
+    if (s->name) /* a stored cursor may be anywhere */
+        subscription_forget_acks(s);
     if (e->fatal)
         subscription_reconnect(s);
     return 0;
@@ -267,7 +331,7 @@ static int on_error(struct walbus_subscription *s, struct bytes body)
         return 0;
     }
     connection_words(e.text, words, sizeof words);
-    if (s->state == STATE_SUBSCRIBING && s->from_position && s->was_ready &&
+    if (s->state == STATE_SUBSCRIBING && s->asked.start == CONTROL_START_POSITION && s->was_ready &&
         (code_is(&e, CONTROL_ERROR_UNSUPPORTED) || code_is(&e, CONTROL_ERROR_INVALID)))
         return on_position_refused(s, &e, words);
     if (s->state == STATE_READY && !e.fatal) {
@@ -275,11 +339,8 @@ static int on_error(struct walbus_subscription *s, struct bytes body)
         return 0;
     }
     /* Before READY there is nothing that an error, fatal or not, could leave intact. */
-    /* a time-out is this end's own: its owner was elsewhere */
-    if (passes(&e) && (s->was_ready || s->waits || code_is(&e, CONTROL_ERROR_TIMEOUT))) {
-        subscription_log(s, "The router closed the connection: %s; reconnecting.", words);
-        s->told_gone = true;
-        subscription_reconnect(s);
+    if (passes(s, &e)) {
+        wait_and_reconnect(s, &e, words);
         return 0;
     }
     (void)snprintf(s->end_why, sizeof s->end_why, "%s", words);
@@ -406,8 +467,6 @@ int subscription_on_frame(struct walbus_subscription *s, struct frame_header h, 
             return h.type == FRAME_ACKED ? on_acked(s, bytes) : on_data(s, h, body);
         break;
     default:
-        if (h.flags & FRAME_FLAG_IGNORABLE)
-            return 0;
         break;
     }
     breach_of_order(s, h.type);

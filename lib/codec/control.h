@@ -56,10 +56,11 @@ enum control_start {
 };
 
 /** SUBSCRIBE {"filters": [[kind uint, text-or-bytes], …], "exclude": [ … ], "name": text,
- *             "start": text, "position": bytes, "time": int, "take_over": bool}
+ *             "start": text, "position": bytes, "time": int, "take_over": bool, "override": bool}
  *  A filter's text travels as a byte string (a text string is accepted). No filters at all is an
  *  error. All but "filters" is optional; "position" and "time" are written, and needed, only for
- *  the start that they belong to. */
+ *  the start that they belong to. A durable name that exists goes on from its stored position whatever the start,
+ *  unless "override" is true; "stored" with a name that does not exist is an error. */
 struct control_subscribe {
     struct filter *filters; /* decoded: malloc'ed array of borrowed texts */
     size_t n_filters;
@@ -69,7 +70,8 @@ struct control_subscribe {
     enum control_start start;
     struct position position;
     int64_t time;
-    bool take_over;
+    bool take_over; /* of a name that another connection holds */
+    bool override;  /* the start counts although the name exists */
 };
 
 /** SUBSCRIBED {"position": bytes, "stored": bool, "redelivered_to": bytes (optional),
@@ -110,6 +112,12 @@ struct control_error {
     uint64_t id;
 };
 
+/** Longest name of a durable subscription, bytes. */
+#define CONTROL_NAME_MAX 255
+/** Whether it can be one: 1 to CONTROL_NAME_MAX bytes of UTF-8, all of it visible, without blanks (U+0020, U+00A0): it
+ *  stands as a word in listings. */
+bool control_name_is_good(struct bytes name);
+
 #define CONTROL_ERROR_PROTOCOL     "protocol"      /* malformed, unknown or out-of-order frame */
 #define CONTROL_ERROR_VERSION      "version"       /* no common version or layout */
 #define CONTROL_ERROR_INVALID      "invalid"       /* well-formed but not acceptable: bad filter, bad start */
@@ -118,6 +126,12 @@ struct control_error {
 #define CONTROL_ERROR_TIMEOUT      "timeout"       /* silence before HELLO or SUBSCRIBE */
 #define CONTROL_ERROR_LIMIT        "limit"         /* too many connections */
 #define CONTROL_ERROR_STOPPING     "stopping"      /* the router is being stopped */
+#define CONTROL_ERROR_HELD         "held"          /* another connection holds the durable name */
+#define CONTROL_ERROR_TAKEN_OVER   "taken-over"    /* another connection has taken the durable name over */
+#define CONTROL_ERROR_UNKNOWN_NAME "unknown-name"  /* there is no durable subscription of this name */
+#define CONTROL_ERROR_FORBIDDEN    "forbidden"     /* only the router's user and root may do that */
+#define CONTROL_ERROR_REMOVED      "removed"       /* the durable name was removed or moved while this connection held it */
+#define CONTROL_ERROR_JOURNAL      "journal"       /* the router cannot read its journal */
 #define CONTROL_ERROR_SOURCE       "source"        /* the router may not go on reading */
 
 void control_hello_encode(const struct control_hello *c, struct buf *out);

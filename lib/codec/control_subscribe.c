@@ -16,7 +16,7 @@ struct wire_subscribe {
     struct bytes name, start;      /* texts */
     struct position position;
     int64_t time;
-    bool take_over, has_position, has_time, has_start;
+    bool take_over, override, has_position, has_time, has_start;
 };
 
 static const struct control_field subscribe_fields[] = {
@@ -25,6 +25,7 @@ static const struct control_field subscribe_fields[] = {
     FLAGGED(FIELD_TEXT, struct wire_subscribe, "start", start, has_start),
     OPTIONAL(FIELD_ITEM, struct wire_subscribe, "exclude", exclude),
     REQUIRED(FIELD_ITEM, struct wire_subscribe, "filters", filters),
+    OPTIONAL(FIELD_BOOL, struct wire_subscribe, "override", override),
     FLAGGED(FIELD_POSITION, struct wire_subscribe, "position", position, has_position),
     OPTIONAL(FIELD_BOOL, struct wire_subscribe, "take_over", take_over),
 };
@@ -36,6 +37,21 @@ static const char *const start_words[] = {
     [CONTROL_START_OLDEST] = "oldest", [CONTROL_START_POSITION] = "position",
     [CONTROL_START_TIME] = "time",
 };
+
+bool control_name_is_good(struct bytes name)
+{
+    size_t at = 0;
+
+    while (at < name.size) {
+        uint32_t code_point;
+        size_t n = text_utf8_sequence(name.data + at, name.size - at, &code_point);
+
+        if (n == 0 || !text_is_visible(code_point) || code_point == ' ' || code_point == 0xa0)
+            return false;
+        at += n;
+    }
+    return name.size > 0 && name.size <= CONTROL_NAME_MAX;
+}
 
 static void put_filters(struct buf *out, const struct filter *filters, size_t n)
 {
@@ -66,6 +82,7 @@ void control_subscribe_encode(const struct control_subscribe *c, struct buf *out
         .time = c->time,
         .has_time = c->start == CONTROL_START_TIME,
         .take_over = c->take_over,
+        .override = c->override,
     };
     if (filters.failed || exclude.failed) {
         buf_deinit(out);
@@ -203,6 +220,11 @@ int control_subscribe_decode(struct bytes body, struct control_subscribe *ret,
     r = control_fields_get(body, subscribe_fields, ARRAY_SIZE(subscribe_fields), &wire, why);
     if (r < 0)
         return r;
+    if (wire.name.data &&
+        !wire.name.size) { /* a variable that was not set must not make an ephemeral subscription */
+        (void)snprintf(why, CONTROL_WHY_SIZE, "\"name\" is empty; without a name leave it out.");
+        return -EBADMSG;
+    }
     r = get_start(&wire, &c.start, why);
     if (r < 0)
         return r;
@@ -225,6 +247,7 @@ int control_subscribe_decode(struct bytes body, struct control_subscribe *ret,
     c.position = wire.position;
     c.time = wire.time;
     c.take_over = wire.take_over;
+    c.override = wire.override;
     *ret = c;
     return 0;
 }

@@ -39,6 +39,7 @@ const char *frame_type_name(uint8_t type)
         [FRAME_COMMIT] = "COMMIT",
         [FRAME_PROGRESS] = "PROGRESS",
         [FRAME_GAP] = "GAP",
+        [FRAME_RECORD] = "RECORD",
     };
 
     return type < ARRAY_SIZE(names) && names[type] ? names[type] : "unknown";

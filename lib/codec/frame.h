@@ -49,6 +49,7 @@ enum frame_type {
     FRAME_COMMIT = 0x12,
     FRAME_PROGRESS = 0x13,
     FRAME_GAP = 0x14,
+    FRAME_RECORD = 0x15, /* stands in front of a run of frames in the router's journal; always ignorable */
 };
 
 /** Any frame: whoever does not know the type may skip it. Without it an unknown type is fatal. */

@@ -48,6 +48,12 @@ static inline bool position_is_zero(struct position p)
     return p.timeline == 0 && p.lsn == 0 && p.index == 0;
 }
 
+/** Whether it lies behind a message of a transaction and before the transaction's end. */
+static inline bool position_is_inside(struct position p)
+{
+    return p.index != POSITION_INDEX_NONTRANSACTIONAL && p.index != POSITION_INDEX_END;
+}
+
 /** The smallest position behind `p`. */
 struct position position_next(struct position p);
 

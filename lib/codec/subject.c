@@ -88,6 +88,18 @@ bool filter_matches(const struct filter *filter, struct bytes prefix)
     return false;
 }
 
+bool filters_match(const struct filter *filters, size_t n_filters, const struct filter *exclusions, size_t n_exclusions,
+                   struct bytes prefix)
+{
+    bool some = false;
+
+    for (size_t i = 0; !some && i < n_filters; i++)
+        some = filter_matches(&filters[i], prefix);
+    for (size_t i = 0; some && i < n_exclusions; i++)
+        some = !filter_matches(&exclusions[i], prefix);
+    return some;
+}
+
 static bool is_token_byte(uint8_t c)
 {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||

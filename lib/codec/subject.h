@@ -45,6 +45,10 @@ struct filter {
 /** Whether this one filter matches this prefix. The reference that the router's trie is tested against. */
 bool filter_matches(const struct filter *filter, struct bytes prefix);
 
+/** Whether a subscription gets this prefix: some filter matches, and no exclusion. */
+bool filters_match(const struct filter *filters, size_t n_filters, const struct filter *exclusions, size_t n_exclusions,
+                   struct bytes prefix);
+
 /** A copy that free() frees: the structs, then their texts, in one allocation. Never NULL for n = 0; NULL: no memory. */
 struct filter *filters_copy(const struct filter *filters, size_t n) MUST_CHECK;
 

@@ -386,10 +386,13 @@ static const struct row rows[] = {
                    "18): then " DROP_SLOT " and again " SETUP_COMMAND},
     {"slot-missing", PRECONDITION_DECIDE, ROUTER, slot_missing,
      "There is no replication slot \"{slot}\".",
-     SETUP_COMMAND "; what was published meanwhile is lost to subscribers"},
+     SETUP_COMMAND "; what was published meanwhile is lost to subscribers, and a router that has a journal goes on behind it "
+                   "with --accept-gap"},
     {"slot-invalidated", PRECONDITION_DECIDE, ROUTER | SETUP, slot_invalidated,
      "The server has invalidated the slot \"{slot}\"{reason}: what it still held is lost.",
-     DROP_SLOT " then " SETUP_COMMAND "; what the slot had not delivered is lost to subscribers"},
+     DROP_SLOT " then " SETUP_COMMAND
+               "; what the slot had not delivered is lost to subscribers, and a router that has a journal goes on behind it with "
+               "--accept-gap"},
     {"slot-in-use", PRECONDITION_WAIT, ROUTER, slot_in_use,
      "The slot \"{slot}\" is in use by the server process {pid}.",
      "stop the program that reads it; or: SELECT pg_catalog.pg_terminate_backend({pid});"},

@@ -23,11 +23,19 @@ static const char *const log_levels[] = {
     NULL,
 };
 
+static const char *const when_fulls[] = {
+    [WHEN_FULL_PAUSE] = "pause",
+    [WHEN_FULL_DISCARD] = "discard",
+    NULL,
+};
+
 /* PostgreSQL's: ReplicationSlotValidateName in slot.c, whose length is NAMEDATALEN less its NUL. */
 #define SLOT_NAME_MAX 63
 
 #define MS   UINT64_C(1000)
 #define HOUR (UINT64_C(3600) * 1000 * MS)
+#define DAY  (24 * HOUR)
+#define MB   (UINT64_C(1) << 20)
 
 const struct setting_row settings_rows[] = {
     {
@@ -94,6 +102,78 @@ const struct setting_row settings_rows[] = {
         .metavar = "GROUP",
         .sentence = "The group that owns the socket, if not the router's own.",
         .offset = offsetof(struct settings, socket_group),
+    },
+    {
+        .name = "state-dir",
+        .type = SETTING_STRING,
+        .min = 1,
+        .metavar = "FOLDER",
+        .sentence = "Where the journal and the durable subscriptions are kept.",
+        .places = "$STATE_DIRECTORY, as root /var/lib/walbus, else $XDG_STATE_HOME/walbus or "
+                  "~/.local/state/walbus",
+        .offset = offsetof(struct settings, state_dir),
+    },
+    {
+        .name = "journal-size",
+        .type = SETTING_SIZE,
+        .preset = "1GB",
+        .min = 4 * MB,
+        .max = UINT64_C(1) << 50,
+        .metavar = "SIZE",
+        .sentence = "How much the journal keeps, in whole segments.",
+        .offset = offsetof(struct settings, journal_size),
+    },
+    {
+        .name = "journal-age",
+        .type = SETTING_DURATION,
+        .unit = "s",
+        .preset = "0",
+        .max = 36500 * DAY,
+        .metavar = "TIME",
+        .sentence = "How long the journal keeps what nobody waits for, of the router's running time; 0: as long as "
+                    "there is room.",
+        .offset = offsetof(struct settings, journal_age),
+    },
+    {
+        .name = "segment-size",
+        .type = SETTING_SIZE,
+        .preset = "16MB",
+        .min = 1 * MB,
+        .max = 1024 * MB,
+        .metavar = "SIZE",
+        .sentence = "The size of the journal's files.",
+        .offset = offsetof(struct settings, segment_size),
+    },
+    {
+        .name = "sync-interval",
+        .type = SETTING_DURATION,
+        .unit = "ms",
+        .preset = "10ms",
+        .max = 10000 * MS,
+        .metavar = "TIME",
+        .sentence = "The shortest time between two syncs of the journal.",
+        .offset = offsetof(struct settings, sync_interval),
+    },
+    {
+        .name = "when-full",
+        .type = SETTING_CHOICE,
+        .preset = "pause",
+        .choices = when_fulls,
+        .metavar = "WHAT",
+        .sentence = "What happens when a durable subscription needs what the full journal should drop: reading from "
+                    "the server waits, or the subscription loses the oldest and is told a gap.",
+        .offset = offsetof(struct settings, when_full),
+    },
+    {
+        .name = "expire-after",
+        .type = SETTING_DURATION,
+        .unit = "s",
+        .preset = "30d",
+        .max = 36500 * DAY,
+        .metavar = "TIME",
+        .sentence = "After how long without a subscriber, of the router's running time, a durable name is removed; 0: "
+                    "never.",
+        .offset = offsetof(struct settings, expire_after),
     },
     {
         .name = "heartbeat-interval",

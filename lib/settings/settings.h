@@ -19,7 +19,7 @@
 
 #define SETTINGS_WHY_SIZE 512
 /** Room for the table's rows. */
-#define SETTINGS_ROWS_MAX 16
+#define SETTINGS_ROWS_MAX 24
 
 enum setting_source { SETTING_DEFAULT = 0, SETTING_FILE, SETTING_ENVIRONMENT, SETTING_OPTION };
 
@@ -31,6 +31,8 @@ enum setting_type {
     SETTING_CHOICE,   /* uint64_t, index into `choices` */
 };
 
+enum when_full { WHEN_FULL_PAUSE = 0, WHEN_FULL_DISCARD };
+
 /** What the table fills. Strings are owned; free with settings_deinit. NULL: not set. */
 struct settings {
     char *dsn;
@@ -39,6 +41,11 @@ struct settings {
     char *socket;
     uint64_t socket_mode;
     char *socket_group;
+    char *state_dir;
+    uint64_t journal_size, segment_size;  /* bytes */
+    uint64_t journal_age, expire_after;   /* µs; 0: none */
+    uint64_t sync_interval;               /* µs */
+    uint64_t when_full;                   /* enum when_full */
     uint64_t heartbeat_interval; /* µs */
     uint64_t log_format; /* enum log_format */
     uint64_t log_level;  /* enum log_level */

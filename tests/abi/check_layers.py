@@ -39,7 +39,8 @@ def layer_of(path):
 
 
 def resolve(root, includer, name):
-    for folder in (os.path.dirname(includer), *ROOTS):
+    # a folder inside a layer names what is in the layer from the layer's own folder
+    for folder in (os.path.dirname(includer), layer_of(includer), *ROOTS):
         path = os.path.normpath(os.path.join(folder, name))
         if os.path.isfile(os.path.join(root, path)):
             return path

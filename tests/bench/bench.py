@@ -42,7 +42,8 @@ MEMORY_MAX = 64 << 20
 MEMORY_QUEUED_MIN = 8 << 20
 # By how much the router's instructions for a message may grow before somebody has to say why.
 GROWTH_MAX = 1.10
-BOUNDS = {"drain 1": 0.9, "drain 4": 0.8, "latency": 1.5}
+# The journal is written and synced beside it: on two cores, of which the server takes one, that is a tenth.
+BOUNDS = {"drain 1": 0.85, "drain 4": 0.8, "latency": 1.5}
 
 failures = []
 
@@ -306,7 +307,8 @@ def count_instructions(server, messages, subscribers, filters, folder):
     with server_that_waits(server):
         with open(router.log_path, "ab") as log:
             router.process = subprocess.Popen(
-                [*command, "--dsn", server.dsn(), "--slot", router.slot, "--socket", router.socket],
+                [*command, "--dsn", server.dsn(), "--slot", router.slot, "--socket", router.socket,
+                 "--state-dir", router.state_dir],
                 env=places.child_environment({}), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 preexec_fn=places.die_with_parent())
         wait_for(router.status, 60, "the router answers")

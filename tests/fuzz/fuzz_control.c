@@ -47,6 +47,7 @@ static bool same_subscribe(const struct control_subscribe *a, const struct contr
     return same_filters(a->filters, a->n_filters, b->filters, b->n_filters) &&
            same_filters(a->exclusions, a->n_exclusions, b->exclusions, b->n_exclusions) &&
            bytes_equal(a->name, b->name) && a->start == b->start && a->take_over == b->take_over &&
+           a->override == b->override &&
            (a->start != CONTROL_START_POSITION || same_position(a->position, b->position)) &&
            (a->start != CONTROL_START_TIME || a->time == b->time);
 }

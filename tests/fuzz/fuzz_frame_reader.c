@@ -54,6 +54,24 @@ static enum answer expect(struct bytes rest, struct frame_header *ret)
     return rest.size - FRAME_HEADER_SIZE < size ? ANSWER_MORE : ANSWER_FRAME;
 }
 
+static bool is_passed_over(const uint8_t *header)
+{
+    static const uint8_t lent[] = {FRAME_WELCOME,  FRAME_SUBSCRIBED, FRAME_ACKED,   FRAME_REPLY,
+                                   FRAME_ERROR,    FRAME_BEGIN,      FRAME_MESSAGE, FRAME_COMMIT,
+                                   FRAME_PROGRESS, FRAME_GAP};
+
+    return (header[5] & FRAME_FLAG_IGNORABLE) && !memchr(lent, header[4], sizeof lent) &&
+           bytes_get_u16(header + 6) == 0;
+}
+
+/* Moves *at behind frames that are passed over, also to where the last of them will end. */
+static void pass_over(struct bytes stream, size_t received, size_t *at)
+{
+    while (*at <= received && received - *at >= FRAME_HEADER_SIZE &&
+           is_passed_over(stream.data + *at))
+        *at += FRAME_HEADER_SIZE + (size_t)bytes_get_u32(stream.data + *at);
+}
+
 /* ---- reading ---- */
 
 /* Whether the reader would allocate far more than there is to come. */
@@ -68,7 +86,8 @@ static bool is_hopeless(struct bytes rest, size_t to_come)
 static bool read_frames(struct frame_reader *r, struct bytes stream, size_t received, size_t *at)
 {
     for (;;) {
-        struct bytes rest = {stream.data + *at, received - *at};
+        pass_over(stream, received, at);
+        struct bytes rest = {stream.data + MIN(*at, received), *at < received ? received - *at : 0};
         struct frame_header want, got;
         const uint8_t *body = NULL;
         char why[FRAME_READER_WHY_SIZE];
@@ -84,6 +103,7 @@ static bool read_frames(struct frame_reader *r, struct bytes stream, size_t rece
             continue;
         }
         FUZZ_CHECK(rc == (answer == ANSWER_MORE ? 0 : -EBADMSG));
+        FUZZ_CHECK(r->skip == (*at > received ? *at - received : 0));
         FUZZ_CHECK(fuzz_is_marked(&got, sizeof got) && body == NULL);
         if (answer == ANSWER_WRONG)
             FUZZ_CHECK_WHY(why);
@@ -101,9 +121,10 @@ static bool read_stream(struct frame_reader *r, struct bytes stream, size_t piec
 
         FUZZ_CHECK(send(fds[0], stream.data + *received, size, MSG_DONTWAIT) == (ssize_t)size);
         while (*received < sent) {
-            if (!read_frames(r, stream, *received, at) ||
-                is_hopeless((struct bytes){stream.data + *at, *received - *at},
-                            stream.size - *received))
+            if (!read_frames(r, stream, *received, at))
+                return false;
+            if (*at < *received && is_hopeless((struct bytes){stream.data + *at, *received - *at},
+                                               stream.size - *received))
                 return false;
             ssize_t n = frame_reader_fill(r, fds[1]);
             FUZZ_CHECK(n > 0 && (size_t)n <= sent - *received);

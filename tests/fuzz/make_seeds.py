@@ -175,6 +175,12 @@ seed("frame_reader", "control-frame-longest", u8(R_RAW, 8), h("0010000001000000"
 seed("frame_reader", "message-too-long", u8(R_RAW, 8), h("ffffffff11000000"))
 seed("frame_reader", "header-not-zero", u8(R_RAW, 8), h("0000000011000001"))
 seed("frame_reader", "length-zero", u8(R_FRAME, F_MESSAGE, 0, 0, R_FRAME, F_ERROR, 0x80, 0))
+seed("frame_reader", "ignorable-between", u8(R_FRAME, F_PROGRESS, 0, 16, R_FRAME, 0x7E, 0x80, 9, R_CUT, 3),
+     u8(R_FRAME, F_HELLO, 0x80, 0, R_FRAME, F_PROGRESS, 0, 16))
+seed("frame_reader", "ignorable-larger-than-the-buffer", u8(R_LARGE, 0x7E, 0x80), h("9000"), u8(R_CUT, 240),
+     u8(R_FRAME, F_PROGRESS, 0, 16))
+seed("frame_reader", "ignorable-never-whole", u8(R_RAW, 8), h("ffffffff7e800000"), u8(R_FRAME, F_PROGRESS, 0, 16, R_RESET),
+     u8(R_FRAME, F_PROGRESS, 0, 16))
 
 # ---- CBOR, by a few functions of its own ----
 
@@ -265,6 +271,8 @@ CONTROL = {
                                      "filters": [[0, b"orders.>"], [1, b"x"], [2, "y:"]]})),
     "subscribe-durable": (F_SUBSCRIBE, cbor({"name": "n", "start": "stored", "filters": [[0, b">"]],
                                              "take_over": True})),
+    "subscribe-override": (F_SUBSCRIBE, cbor({"name": "n", "start": "oldest", "filters": [[0, b">"]],
+                                              "override": True})),
     "subscribe-position": (F_SUBSCRIBE, cbor({"start": "position", "filters": [[0, b">"]], "position": POSITION})),
     "subscribe-position-missing": (F_SUBSCRIBE, cbor({"start": "position", "filters": [[0, b">"]]})),
     "subscribe-time": (F_SUBSCRIBE, cbor({"time": -5, "start": "time", "filters": [[0, b">"]]})),
@@ -416,6 +424,53 @@ for what, data in {
     "second-line": "[1,\n 2,\n x]",
 }.items():
     seed("json_cbor", what, data)
+
+
+# ---- segments: what stands behind the header, see fuzz_segment.c ----
+
+S_CHECKSUMS, S_TORN, S_INSIDE, S_SIZE = 1, 2, 4, 8
+NOWHERE = bytes(16)
+OPEN = u32(1) + u64(LSN) + u64(TIME) + u32(731)
+
+
+def record(frames=b"", first=NOWHERE, last=NOWHERE, mark=0, before=0, messages=0, opened=bytes(24), flags=0):
+    body = (u64(0) + u64(len(frames)) + first + last + u64(mark) + u32(1 if mark else 0) + u64(TIME) + u64(1000) +
+            u64(before) + u64(0) + u32(messages) + u64(0) + opened + u8(flags))
+    return u32(len(body)) + u8(0x15, 0x80, 0, 0) + body + frames
+
+
+S_BEGIN = frame(0x10, OPEN)
+S_MESSAGE = frame(0x11, POSITION + u64(LSN) + bytes(28) + b"prefix", 1)
+S_COMMIT = frame(0x12, OPEN + u64(END) + u32(1))
+ALONE = u32(1) + u64(LSN - 16) + u32(0)
+S_ALONE = frame(0x11, ALONE + u64(LSN - 16) + bytes(28))
+FIRST = u32(1) + u64(LSN) + u32(0)
+WHOLE = record(S_BEGIN + S_MESSAGE + S_COMMIT, FIRST, END_OF_TRANSACTION, END, messages=1)
+HALF = record(S_BEGIN + S_MESSAGE, FIRST, POSITION, messages=1, flags=2)
+REST = record(S_COMMIT, END_OF_TRANSACTION, END_OF_TRANSACTION, END, 1, opened=OPEN, flags=1)
+for what, data in {
+    "empty": u8(0),
+    "transaction": u8(S_CHECKSUMS) + WHOLE,
+    "checksum-wrong": u8(0) + WHOLE,
+    "torn": u8(S_CHECKSUMS | S_TORN) + record(S_ALONE, ALONE, ALONE, messages=1) + WHOLE[:-1],
+    "damaged": u8(S_CHECKSUMS) + record(S_ALONE, ALONE, ALONE, messages=1) + WHOLE[:-1],
+    "marks": u8(S_CHECKSUMS) + record(mark=LSN) + record(mark=END),
+    "over-records": u8(S_CHECKSUMS) + HALF + record(mark=END, before=1, opened=OPEN, flags=3) + REST,
+    "ends-inside": u8(S_CHECKSUMS) + record(S_ALONE, ALONE, ALONE, messages=1) + HALF,
+    "ends-inside-an-earlier-one": u8(S_CHECKSUMS) + HALF + record(mark=END, before=1, opened=OPEN, flags=3),
+    "begins-inside": u8(S_CHECKSUMS | S_INSIDE) + REST,
+    "begins-inside-and-is-empty": u8(S_INSIDE),
+    "is-inside-without-begin": u8(S_CHECKSUMS) + record(S_ALONE, ALONE, ALONE, messages=1, flags=2),
+    "frames-do-not-fill-it": u8(S_CHECKSUMS) + HALF + record(S_MESSAGE[:-1], POSITION, POSITION, 0, 1, 1, OPEN, 3),
+    "not-inside-where-it-was": u8(S_CHECKSUMS) + HALF + WHOLE,
+    "goes-back": u8(S_CHECKSUMS) + WHOLE + record(S_ALONE, ALONE, ALONE, messages=1),
+    "size-beyond": u8(S_CHECKSUMS) + WHOLE + WHOLE[:16] + u64(0xFFFFFFFFFFFFFFF0) + WHOLE[24:],
+    "valid-size": u8(S_CHECKSUMS | S_SIZE) + u8(*divmod(512 + len(WHOLE), 256)) + WHOLE + REST,
+    "valid-size-in-a-record": u8(S_CHECKSUMS | S_SIZE) + u8(*divmod(513 + len(WHOLE), 256)) + WHOLE + record(mark=END),
+    "valid-size-beyond": u8(S_CHECKSUMS | S_SIZE, 255, 255) + WHOLE,
+    "valid-size-in-the-header": u8(S_CHECKSUMS | S_SIZE, 0, 9) + WHOLE,
+}.items():
+    seed("segment", what, data)
 
 
 def main():

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: PostgreSQL
 import contextlib
+import faulthandler
 import os
 import resource
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -18,7 +20,7 @@ TEST_SECONDS = 240
 
 # Files of which one major takes longest, half a minute to three: they are begun first, so that at the end no worker is
 # left alone with one.
-LONG_FILES = ("test_commands", "test_large", "test_slow", "test_quiet", "test_shutdown", "test_preconditions",
+LONG_FILES = ("test_schedules", "test_state", "test_commands", "test_large", "test_slow", "test_quiet", "test_shutdown", "test_preconditions",
               "test_faults", "test_silence", "test_quickstart", "test_cost", "test_timeline")
 
 
@@ -83,6 +85,12 @@ def descriptors():
 
 @pytest.fixture(autouse=True)
 def time_limit():
+    if threading.current_thread() is not threading.main_thread():  # where pytest-xdist at times runs tests, and no signal comes
+        faulthandler.dump_traceback_later(TEST_SECONDS, exit=True)
+        yield
+        faulthandler.cancel_dump_traceback_later()
+        return
+
     def late(_signal, _frame):
         raise TimeoutError(f"the test took over {TEST_SECONDS} s")
     before = signal.signal(signal.SIGALRM, late)

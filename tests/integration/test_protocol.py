@@ -122,15 +122,14 @@ def test_bad_after_hello(router, name):
         assert code in (("protocol", "invalid") if name != "error" else (None,))
 
 
-@pytest.mark.parametrize("start", ["stored", "oldest", "time"])
-def test_starts_that_need_a_journal(router, start):
+def test_a_stored_start_needs_a_name(router):
     """Well-formed, and not to be had: said so, not ignored."""
     with Connection(router.socket) as conn:
         conn.hello()
-        conn.send(SUBSCRIBE, dict(EVERYTHING, start=start, time=0))
+        conn.send(SUBSCRIBE, dict(EVERYTHING, start="stored"))
         with pytest.raises(RouterError) as e:
             conn.expect(SUBSCRIBED, Deadline(10, "the refusal"))
-        assert (e.value.code, e.value.fatal) == ("unsupported", False)
+        assert (e.value.code, e.value.fatal) == ("invalid", False)
         conn.send(SUBSCRIBE, EVERYTHING)
         conn.expect(SUBSCRIBED, Deadline(10, "the connection is as good as before"))
 
@@ -356,8 +355,8 @@ class OneByteASecond(threading.Thread):
 
 
 def test_a_reader_of_one_byte_a_second(router, conn):
-    """As long as little comes nobody minds. When more waits for it than the router keeps, it is let go with a reason,
-    which it can still read; the others have all their messages in time."""
+    """When more waits for it than the router keeps, it reads from the journal, and misses nothing; the others have all
+    their messages in time."""
     reader = router.subscriber(keep=0)
     with Connection(router.socket) as own:
         own.hello()
@@ -370,23 +369,20 @@ def test_a_reader_of_one_byte_a_second(router, conn):
                 conn.emit("little", str(i).encode())
                 assert reader.collect(1, seconds=5)[0].prefix == b"little"
                 time.sleep(0.1)
-            assert router.status()["too_slow"] == 0
-            for _ in range(10):  # 100 MB in all; the router keeps 24 MB for one
+            for _ in range(10):  # 100 MB in all; the router keeps 4 MB for one
                 conn.run("SELECT count(pg_logical_emit_message(true, 'flood', convert_to(repeat('x', 10000), 'UTF8'))) "
                          "FROM generate_series(1, 1000)")
                 reader.collect(1000, seconds=10)
-            wait_for(lambda: router.status()["too_slow"] == 1, 10, "it is let go")
+            wait_for(lambda: any(s["state"] == "active" and not s["live"] for s in router.status()["sessions"]), 10,
+                     "it is behind")
             assert slow.slow >= 3, "it did read"
         finally:
             slow.hurry.set()
             slow.join()
-        kinds, deadline = [], Deadline(20, "the reason")
-        with pytest.raises(RouterError) as e:
-            while True:
-                kinds.append(own.receive(deadline)[0])
-        assert (e.value.code, e.value.fatal) == ("too-slow", True)
-        assert kinds.count(MESSAGE) >= 30 and set(kinds) <= {BEGIN, MESSAGE, COMMIT, PROGRESS}
-        assert own.closed_by_router() is None
+        kinds, deadline = [], Deadline(60, "all that has passed meanwhile")
+        while kinds.count(MESSAGE) < 30 + 10 * 1000:
+            kinds.append(own.receive(deadline)[0])
+        assert set(kinds) <= {BEGIN, MESSAGE, COMMIT, PROGRESS}
 
 
 def test_questions_without_end(router):

@@ -11,8 +11,10 @@ import pytest
 from harness import cbor, places
 from harness.command import Running
 from harness.document import Page
+from harness.fake_router import FakeRouter, at
 from harness.router import Router
-from harness.waiting import wait_for
+from harness.subscriber import SUBSCRIBE
+from harness.waiting import Deadline, wait_for
 
 PROGRAM = os.path.join(places.ROOT, "examples", "subscribe.py")
 END = "the.end"
@@ -288,3 +290,51 @@ def test_usual_place(router, tmp_path):
     with Running(program=[sys.executable, PROGRAM], env={"XDG_RUNTIME_DIR": str(tmp_path)}) as running:
         running.wait_ready()
         assert running.stop().status == 0
+
+
+# ---- a durable name, from a router that the test plays
+
+def durable(fake):
+    return Running("--socket", fake.path, "--durable", "billing", "a", program=[sys.executable, PROGRAM])
+
+
+def test_a_durable_name_goes_on_where_it_was():
+    with FakeRouter() as fake, durable(fake) as running:
+        assert fake.subscribe() == {"start": "now", "name": "billing", "filters": [[0, b"a"]]}
+        fake.subscribed(at(100))
+        fake.message(at(200), at(300))
+        running.wait_lines(2)
+        fake.acknowledged(at(300))
+        fake.own.close()
+        again = fake.subscribe()
+        assert (again["start"], again["name"]) == ("stored", "billing")
+        fake.subscribed(at(200), stored=True, redelivered_to=at(300))
+        fake.own.send(0x15, bytes(3 << 20), flags=0x80)  # what every reader passes over
+        fake.message(at(300), at(400))
+        running.wait_lines(4)
+        assert [(line["position"], line["redelivered"]) for line in lines(running)] == [
+            ("1:0/C8:0", False), ("1:0/12C:0", False), ("1:0/12C:0", True), ("1:0/190:0", False)]
+        assert running.stop().status == 0
+        fake.acknowledged(at(400))
+
+
+@pytest.mark.parametrize("code", ["held", "taken-over", "unknown-name", "removed"])
+@pytest.mark.parametrize("fatal", [True, False])
+def test_a_durable_name_that_cannot_be_had(code, fatal):
+    with FakeRouter() as fake, durable(fake) as running:
+        fake.subscribe()
+        fake.error(code, "So it is.", fatal)
+        done = running.wait_exit()
+        assert done.status == 1 and done.error == f"subscribe.py: So it is. ({code})\n", done
+
+
+def test_another_journal_is_read_from_its_oldest():
+    with FakeRouter() as fake, durable(fake) as running:
+        fake.subscribe()
+        fake.subscribed(at(100))
+        running.wait_ready()
+        fake.accept(identity="8/1")
+        body = fake.own.expect(SUBSCRIBE, Deadline(10, "SUBSCRIBE"))
+        assert (body["start"], body["name"]) == ("oldest", "billing")
+        assert running.stop().status == 0
+        assert b"messages may be missing: the position is of another journal." in running.err

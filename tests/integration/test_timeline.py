@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: PostgreSQL
 """Positions carry the timeline of the record, which a promotion changes."""
 
+import contextlib
 import os
 import re
 import signal
 
 import pytest
+from harness.command import walbus
 from harness.router import Router
-from harness.server import Address, Server
+from harness.server import Address, Server, format_lsn, one, parse_lsn
+from harness.subscriber import Subscriber
+from harness.waiting import wait_for
 
 pytestmark = pytest.mark.every_major
 
@@ -165,6 +169,96 @@ def test_slot_made_anew_on_a_promoted_server(own):
             assert router.wait_exit(40) == 4
             assert re.findall(r" source.timeline-left | error slot-moved ", router.log()) == [
                 " source.timeline-left ", " error slot-moved "]
+
+
+@contextlib.contextmanager
+def standby_of(primary):
+    """A physical standby that follows; it has no replication slots, as one that pg_basebackup makes."""
+    with Server(backup_of=primary) as made:
+        made.forget_slots()
+        made.touch("standby.signal")
+        made.set(primary_conninfo=primary.dsn(), hot_standby_feedback="on")
+        made.start()
+        yield made
+
+
+def wait_replayed(standby, primary):
+    lsn = primary.wal_lsn()
+    with standby.connect() as conn:
+        wait_for(lambda: one(conn, "SELECT pg_last_wal_replay_lsn() - '0/0'") >= lsn, 20, "the standby has all")
+
+
+def refusal(router, event):
+    """Of a router that must end with 4: the fields of the log line that says why."""
+    assert router.wait_exit(40) == 4, router.log()
+    assert len(router.logged(event)) == 1, router.log()
+    return router.logged(event)[0]
+
+
+def switch_point(promoted):
+    with open(os.path.join(promoted.data, "pg_wal", "00000002.history"), encoding="utf-8") as f:
+        return parse_lsn(re.match(r"1\t(\S+)", f.read()).group(1))
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["in step", "behind"])
+def test_promoted_standby_without_a_slot(own, behind):
+    """As docs/operations.md has it: refused, a slot made by setup, refused once more with the range that was not read,
+    accepted. A durable name goes on behind a gap and misses nothing of what is new."""
+    with Address() as address, Router(address.dsn) as router, standby_of(own) as standby:
+        address.lead(own)
+        router.start()
+        with Subscriber(router.socket, ["a"], name="kept") as sub, own.connect() as conn:
+            conn.emit("a", b"1")
+            conn.emit("a", b"2")
+            first, second = sub.collect(2)
+            sub.confirm(first.position)
+            wait_replayed(standby, own)
+            if behind:  # it will lack what was read last
+                standby.reload(primary_conninfo="")
+                with standby.connect() as there:
+                    wait_for(lambda: not one(there, "SELECT count(*) FROM pg_stat_wal_receiver"), 10,
+                             "it follows no more")
+                conn.emit("a", b"on 1 alone")
+                sub.collect(1)
+            wait_for(lambda: own.slot()["confirmed"] >= sub.messages[-1].position.lsn, 10, "it is acknowledged")
+        address.lead(None)
+        own.stop("immediate")
+        standby.promote()
+        address.lead(standby)
+        refusal(router, "slot-missing")
+        with standby.connect() as conn:
+            conn.emit("a", b"before the slot")
+            assert walbus("setup", "--dsn", standby.dsn()).status == 0
+            conn.emit("a", b"new 1")
+            conn.emit("a", b"new 2", transactional=False)
+            slot = standby.slot()["confirmed"]
+            router.spawn()
+            told = refusal(router, "slot-moved")
+            assert told["slot_confirmed_flush_lsn"] == format_lsn(slot)
+            if behind:
+                assert told["acknowledged"] == format_lsn(switch_point(standby))  # from there on the histories part
+            else:
+                assert second.position.lsn <= parse_lsn(told["acknowledged"]) <= switch_point(standby)
+            router.args.append("--accept-gap")
+            router.start(40)
+            router.args.remove("--accept-gap")
+            accepted, = router.logged("source.gap-accepted")
+            assert (accepted["from"], accepted["to"]) == (told["acknowledged"], format_lsn(slot))
+            with Subscriber(router.socket, ["a"], name="kept") as sub:
+                assert sub.stored and sub.position >= first.position
+                conn.emit("a", b"new 3")
+                old = [(1, b"2"), (1, b"on 1 alone")] if behind else [(1, b"2")]
+                assert seen(sub, len(old) + 3) == old + [(2, b"new 1"), (2, b"new 2"), (2, b"new 3")]
+                gap, = sub.gaps
+                assert gap.reason.startswith("accepted by the operator"), gap
+                assert second.position < gap.start and gap.end < sub.messages[-3].position
+                assert gap.start.timeline <= gap.end.timeline == 2 and gap.end.lsn <= slot
+                sub.confirm()
+            router.stop()
+            conn.emit("a", b"new 4")
+            router.start()
+            with Subscriber(router.socket, ["a"], name="kept") as sub:
+                assert seen(sub, 1) == [(2, b"new 4")] and sub.gaps == []
 
 
 def test_server_becomes_a_standby(own):

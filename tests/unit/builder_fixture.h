@@ -22,7 +22,6 @@ static const struct timeline_history history = {.current = 2, .switches = switch
 
 static struct batch_pool pool;
 static struct builder b;
-static bool interrupted;
 static char why[DECODE_WHY_SIZE];
 static const struct position origin = {1, 0, 0};
 
@@ -38,7 +37,6 @@ static inline void teardown(void)
     builder_deinit(&b);
     ck_assert_uint_eq(pool.live, 0);
     ck_assert_uint_eq(pool.live_bytes, 0);
-    ck_assert_uint_eq(pool.large_bytes, 0);
     batch_pool_deinit(&pool);
 }
 
@@ -47,7 +45,7 @@ static inline int begin_with(uint64_t commit_lsn, uint32_t xid)
     struct pgoutput m = {
         .type = PGOUTPUT_BEGIN, .xid = xid, .begin = {commit_lsn, (int64_t)commit_lsn + TIME}};
     void *owner = NULL;
-    return builder_add(&b, &m, &owner, &interrupted, why);
+    return builder_add(&b, &m, &owner, why);
 }
 
 static inline int begin(uint64_t commit_lsn)
@@ -60,7 +58,7 @@ static inline int commit(uint64_t commit_lsn, uint64_t end_lsn)
     struct pgoutput m = {.type = PGOUTPUT_COMMIT,
                          .commit = {commit_lsn, end_lsn, (int64_t)commit_lsn + TIME}};
     void *owner = NULL;
-    return builder_add(&b, &m, &owner, &interrupted, why);
+    return builder_add(&b, &m, &owner, why);
 }
 
 static inline int message_of(bool transactional, uint64_t lsn, struct bytes prefix, struct bytes content,
@@ -68,7 +66,7 @@ static inline int message_of(bool transactional, uint64_t lsn, struct bytes pref
 {
     struct pgoutput m = {.type = PGOUTPUT_MESSAGE,
                          .message = {transactional, lsn, prefix, content}};
-    return builder_add(&b, &m, owner, &interrupted, why);
+    return builder_add(&b, &m, owner, why);
 }
 
 static inline int message(bool transactional, uint64_t lsn, const char *prefix, const char *content)
@@ -132,6 +130,16 @@ static inline void put_frames(struct buf *out, const struct batch *batch, bool *
             else
                 buf_append(out, f.content.data, f.content.size);
             buf_append_u8(out, '\n');
+        } else if (h.type == FRAME_GAP) {
+            struct frame_gap f;
+
+            ck_assert_int_eq(frame_gap_decode(h, body, &f), 0);
+            ck_assert_int_eq(position_compare(e->position, f.to), 0);
+            ck_assert_uint_eq(f.messages, UINT64_MAX);
+            ck_assert_uint_eq(f.bytes, UINT64_MAX);
+            *inside = false;
+            buf_printf(out, "G %s", position_format(f.from, text));
+            buf_printf(out, " %s %.*s\n", position_format(f.to, text), (int)f.reason.size, (const char *)f.reason.data);
         } else {
             struct frame_commit f;
 
@@ -156,9 +164,30 @@ static inline void put_frames(struct buf *out, const struct batch *batch, bool *
     buf_deinit(&stream);
 }
 
-/** Takes the open batch, which must hold exactly these frames and this mark. */
+/** Takes the batch of what came again, which must hold exactly these frames; NULL: whatever it holds, if there is one. */
+static inline void assert_again(const char *frames)
+{
+    struct buf text = BUF_INIT;
+    bool inside = false;
+
+    if (!frames && !b.again)
+        return;
+    ck_assert_ptr_nonnull(b.again);
+    struct batch *batch = builder_take(&b);
+    ck_assert(batch->again);
+    ck_assert_uint_eq(batch->mark, 0);
+    ck_assert(!batch->starts_inside);
+    put_frames(&text, batch, &inside);
+    if (frames)
+        ck_assert_str_eq(buf_str(&text), frames);
+    buf_deinit(&text);
+    ck_assert_ptr_null(batch_unref(batch));
+}
+
+/** Takes the open batch, behind what came again, which must hold exactly these frames and this mark. */
 static inline void assert_taken(bool starts_inside, const char *frames, bool ends_inside, uint64_t mark)
 {
+    assert_again(NULL);
     struct batch *batch = builder_take(&b);
     struct buf text = BUF_INIT;
     bool inside = starts_inside;
@@ -166,6 +195,7 @@ static inline void assert_taken(bool starts_inside, const char *frames, bool end
     ck_assert_ptr_nonnull(batch);
     put_frames(&text, batch, &inside);
     ck_assert_str_eq(buf_str(&text), frames);
+    ck_assert(!batch->again);
     ck_assert_int_eq(batch->starts_inside, starts_inside);
     ck_assert_int_eq(batch->ends_inside, ends_inside);
     ck_assert_uint_eq(batch->mark, mark);
@@ -191,6 +221,7 @@ static inline void assert_nothing_to_take(void)
 
 static inline void reconnect(void)
 {
+    assert_again(NULL);
     ck_assert_ptr_null(b.open);
     builder_connected(&b, &history, origin);
 }

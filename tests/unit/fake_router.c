@@ -201,6 +201,19 @@ void fake_put_subscribed(struct buf *b, struct position position, const char *id
     control_subscribed_encode(&subscribed, b);
 }
 
+void fake_put_subscribed_durable(struct buf *b, struct position position, const char *identity,
+                                 bool stored, struct position redelivered_to)
+{
+    struct control_subscribed subscribed = {
+        .position = position,
+        .stored = stored,
+        .redelivered_to = redelivered_to,
+        .identity = unit_bytes(identity),
+        .timeline = 1,
+    };
+    control_subscribed_encode(&subscribed, b);
+}
+
 void fake_put_error(struct buf *b, const char *code, bool fatal)
 {
     struct control_error error = {
@@ -324,6 +337,13 @@ void fake_assert_position(struct walbus_position got, struct position want)
 void fake_subscribe(struct fake_router *f, const char *identity, enum control_start start,
                     struct position start_position)
 {
+    fake_take_subscribe(f, identity,
+                        &(struct control_subscribe){.start = start, .position = start_position});
+}
+
+void fake_take_subscribe(struct fake_router *f, const char *identity,
+                         const struct control_subscribe *want)
+{
     struct control_subscribe subscribe;
     char why[CONTROL_WHY_SIZE];
     struct buf b = BUF_INIT;
@@ -334,9 +354,13 @@ void fake_subscribe(struct fake_router *f, const char *identity, enum control_st
     fake_send(f, &b);
     struct bytes body = fake_read(f, FRAME_SUBSCRIBE);
     ck_assert_int_eq(control_subscribe_decode(body, &subscribe, why), 0);
-    ck_assert_int_eq(subscribe.start, start);
-    if (start == CONTROL_START_POSITION)
-        ck_assert_int_eq(position_compare(subscribe.position, start_position), 0);
+    ck_assert_int_eq(subscribe.start, want->start);
+    if (want->start == CONTROL_START_POSITION)
+        ck_assert_int_eq(position_compare(subscribe.position, want->position), 0);
+    ck_assert_int_eq(subscribe.time, want->time);
+    ck_assert(bytes_equal(subscribe.name, want->name));
+    ck_assert_int_eq(subscribe.take_over, want->take_over);
+    ck_assert_int_eq(subscribe.override, want->override);
     control_subscribe_deinit(&subscribe);
 }
 

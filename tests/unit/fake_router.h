@@ -60,6 +60,9 @@ void fake_send(struct fake_router *f, struct buf *b);
 /** Frames, appended to `b`. */
 void fake_put_welcome(struct buf *b, const char *identity);
 void fake_put_subscribed(struct buf *b, struct position position, const char *identity);
+/** The same of a durable name: its stored cursor, unless it is new. */
+void fake_put_subscribed_durable(struct buf *b, struct position position, const char *identity,
+                                 bool stored, struct position redelivered_to);
 void fake_put_error(struct buf *b, const char *code, bool fatal);
 void fake_put_begin(struct buf *b, uint64_t lsn);
 void fake_put_commit(struct buf *b, uint64_t lsn);
@@ -74,7 +77,11 @@ void fake_no_delivery(struct fake_router *f);
 /** The subscription ends with this result, and with this code of the router's, and keeps to it. */
 void fake_end(struct fake_router *f, enum walbus_result result, const char *code);
 
-/** Accepts, answers HELLO with a WELCOME of this identity, and takes SUBSCRIBE with this start. */
+/** Accepts, answers HELLO with a WELCOME of this identity, and takes SUBSCRIBE, which must say what `want` says, filters
+ *  aside. */
+void fake_take_subscribe(struct fake_router *f, const char *identity,
+                         const struct control_subscribe *want);
+/** The same of an ephemeral subscription with this start. */
 void fake_subscribe(struct fake_router *f, const char *identity, enum control_start start,
                     struct position start_position);
 /** The same in the journal "7/1", answers SUBSCRIBE, and takes READY. */

@@ -21,7 +21,7 @@
 /* ---- the owner, the loop, the client ---- */
 
 static struct {
-    unsigned welcomes, subscribes, requests, wrote, closed;
+    unsigned welcomes, subscribes, requests, closed;
     bool answer; /* SUBSCRIBE at once, from `start` */
     struct position start;
     struct bytes reply; /* the answer to a request; empty: an error */
@@ -87,10 +87,11 @@ static inline bool owner_room(void *o, const struct session *s, size_t bytes)
     return bytes <= owner.room;
 }
 
-static inline void owner_wrote(void *o)
+static inline bool owner_caught_up(void *o, struct session *s)
 {
     ck_assert_ptr_eq(o, &owner);
-    owner.wrote++;
+    ck_abort_msg("session %lu has no journal to catch up with", (unsigned long)s->id);
+    return false;
 }
 
 static inline void owner_closed(void *o, struct session *s)
@@ -101,11 +102,19 @@ static inline void owner_closed(void *o, struct session *s)
     owner.closed++;
 }
 
+static inline void owner_acked(void *o, struct session *s, bool confirm)
+{
+    ck_assert_ptr_eq(o, &owner);
+    if (confirm)
+        session_confirm(s, s->acked);
+}
+
 static const struct session_ops ops = {.welcome = owner_welcome,
                                        .subscribe = owner_subscribe,
                                        .request = owner_request,
                                        .room = owner_room,
-                                       .wrote = owner_wrote,
+                                       .acked = owner_acked,
+                                       .caught_up = owner_caught_up,
                                        .closed = owner_closed};
 
 static inline void turns(unsigned n)
@@ -127,7 +136,7 @@ static inline void setup(void)
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
     client = pair[1];
-    session = session_new(&loop, pair[0], 7, &ops, &owner, &silent);
+    session = session_new(&loop, pair[0], 7, &ops, &owner, NULL, &silent);
     ck_assert_ptr_nonnull(session);
 }
 
@@ -378,6 +387,8 @@ static inline void deliver(struct batch *batch, uint32_t skip)
         } else if (e->type == FRAME_COMMIT) {
             session_send_commit(session, batch, e, begin);
             begin = NULL;
+        } else if (e->type == FRAME_GAP) {
+            session_send_gap_entry(session, batch, e);
         } else if (e->position.index != skip || skip == 0) {
             bool was_inside = session->inside;
             bool came = session_send_message(session, batch, e, begin);

@@ -24,7 +24,6 @@ static void teardown(void)
 {
     ck_assert_uint_eq(pool.live, 0);
     ck_assert_uint_eq(pool.live_bytes, 0);
-    ck_assert_uint_eq(pool.large_bytes, 0);
     batch_pool_deinit(&pool);
     ck_assert_uint_eq(pool.n_free, 0);
 }
@@ -182,10 +181,66 @@ START_TEST(pieces_of_every_range)
 }
 END_TEST
 
+/* What is given back changes nothing that anybody sees. */
+START_TEST(trimmed)
+{
+    struct batch *b = new_batch();
+    add_message(b, 1, "orders.created", 40);
+    add_message(b, 2, "", 10);
+    add_message(b, 3, "p", BATCH_COPY_MAX + 1);
+    uint8_t before[1000];
+    size_t size = b->head_size;
+    ck_assert_uint_le(size, sizeof before);
+    memcpy(before, b->head, size);
+    batch_seal(b);
+    batch_trim(b);
+    ck_assert_uint_eq(b->head_cap, size);
+    ck_assert_uint_eq(b->entries_cap, 3);
+    ck_assert_mem_eq(b->head, before, size);
+    unit_assert_text(b->entries[0].prefix, "orders.created");
+    unit_assert_text(b->entries[1].prefix, "");
+    unit_assert_text(b->entries[2].prefix, "p");
+    ck_assert_ptr_eq(b->entries[0].prefix.data, b->head + 8 + 48);
+    batch_trim(b); /* again: nothing more */
+    ck_assert_uint_eq(b->head_cap, size);
+    batch_settle(b);
+    ck_assert_uint_eq(batch_charge(b), sizeof *b + size + BATCH_COPY_MAX + 1);
+    (void)batch_unref(b);
+    /* one without anything */
+    b = new_batch();
+    batch_seal(b);
+    batch_trim(b);
+    (void)batch_unref(b);
+    teardown();
+}
+END_TEST
+
+START_TEST(wrapped)
+{
+    uint8_t *data = malloc(500);
+    ck_assert_ptr_nonnull(data);
+    memset(data, 'x', 500);
+    struct batch *b = batch_wrap(&pool, data, 500);
+    struct bytes pieces[2];
+
+    ck_assert_ptr_nonnull(b);
+    ck_assert_uint_eq(pool.live, 1);
+    ck_assert_uint_eq(pool.live_bytes, batch_charge(b));
+    ck_assert_uint_eq(batch_size(b), 500);
+    ck_assert_uint_eq(b->n_entries, 0);
+    ck_assert_uint_eq(batch_pieces(b, 100, 400, pieces), 1);
+    ck_assert_ptr_eq(pieces[0].data, data + 100);
+    batch_settle(b);
+    (void)batch_unref(b);
+    ck_assert_uint_eq(pool.n_free, 0); /* such a one is not kept */
+    teardown();
+}
+END_TEST
+
 START_TEST(what_the_pool_counts)
 {
     struct batch *b[3];
-    static const size_t sizes[] = {10, BATCH_LARGE, BATCH_LARGE + 1};
+    static const size_t sizes[] = {10, BATCH_COPY_MAX, 9000000};
     size_t charge = 0;
 
     for (unsigned i = 0; i < 3; i++) {
@@ -194,11 +249,10 @@ START_TEST(what_the_pool_counts)
         ck_assert_uint_eq(pool.live, i + 1);
         ck_assert_uint_eq(pool.live_bytes, charge); /* not before it is handed on */
         batch_seal(b[i]);
-        charge += sizeof **b + 57 + (i < 2 ? sizes[i] : 0);
-        ck_assert_uint_eq(batch_charge(b[i]), sizeof **b + 57 + (i < 2 ? sizes[i] : 0));
+        charge += sizeof **b + 57 + sizes[i];
+        ck_assert_uint_eq(batch_charge(b[i]), sizeof **b + 57 + sizes[i]);
         ck_assert_uint_eq(pool.live_bytes, charge);
     }
-    ck_assert_uint_eq(pool.large_bytes, BATCH_LARGE + 1);
     ck_assert_ptr_eq(batch_ref(b[2]), b[2]);
     ck_assert_ptr_null(batch_unref(b[2]));
     ck_assert_uint_eq(pool.live, 3);
@@ -317,5 +371,5 @@ START_TEST(without_memory_nothing_is_added)
 END_TEST
 
 UNIT_MAIN("batch", frames_and_entries, growing_keeps_the_prefixes, pieces_of_every_range,
-          what_the_pool_counts, the_pool_keeps_some, settling_gives_back_the_rest,
+          trimmed, wrapped, what_the_pool_counts, the_pool_keeps_some, settling_gives_back_the_rest,
           without_memory_nothing_is_added)

@@ -77,6 +77,47 @@ START_TEST(restored_to_an_older_state)
 }
 END_TEST
 
+START_TEST(another_database)
+{
+    struct continuity c = known(1, 0x100);
+
+    ck_assert_int_eq(continuity_database(&c, "shop"), CONTINUITY_GOES_ON); /* the first is adopted */
+    ck_assert_int_eq(continuity_database(&c, "shops"), CONTINUITY_OTHER_DATABASE);
+    ck_assert_str_eq(c.database, "shop");
+    ck_assert_int_eq(continuity_database(&c, "shop"), CONTINUITY_GOES_ON);
+    continuity_deinit(&c);
+}
+END_TEST
+
+/* What was refused is adopted at the next connect; a moved slot leaves the server and its timeline what they are. */
+START_TEST(accepted)
+{
+    static const enum continuity_verdict eras[] = {CONTINUITY_OTHER_SYSTEM, CONTINUITY_OTHER_DATABASE,
+                                                   CONTINUITY_SERVER_RESTORED};
+    struct continuity c = known(3, 0x100);
+
+    ck_assert_int_eq(continuity_database(&c, "shop"), CONTINUITY_GOES_ON);
+    continuity_accept(&c, CONTINUITY_SLOT_MOVED);
+    ck_assert(!continuity_is_new_era(CONTINUITY_SLOT_MOVED));
+    ck_assert_int_eq(continuity_server(&c, 8), CONTINUITY_OTHER_SYSTEM);
+    ck_assert_int_eq(continuity_timeline(&c, 2, 0x900), CONTINUITY_SERVER_RESTORED);
+    ck_assert_int_eq(continuity_slot(&c, 0x300), CONTINUITY_GOES_ON);
+    ck_assert_int_eq(continuity_slot(&c, 0x301), CONTINUITY_SLOT_MOVED);
+    for (size_t i = 0; i < ARRAY_SIZE(eras); i++) {
+        ck_assert(continuity_is_new_era(eras[i]));
+        continuity_accept(&c, eras[i]);
+        ck_assert_int_eq(continuity_server(&c, 8 + i), CONTINUITY_GOES_ON);
+        ck_assert_int_eq(continuity_database(&c, "other"), CONTINUITY_GOES_ON);
+        ck_assert_int_eq(continuity_slot(&c, 0x50), CONTINUITY_GOES_ON);
+        ck_assert_int_eq(continuity_timeline(&c, 1, 0x60), CONTINUITY_GOES_ON);
+        continuity_streaming(&c, 1);
+        ck_assert_int_eq(continuity_slot(&c, 0x51), CONTINUITY_SLOT_MOVED);
+        ck_assert_int_eq(continuity_server(&c, 99), CONTINUITY_OTHER_SYSTEM);
+    }
+    continuity_deinit(&c);
+}
+END_TEST
+
 START_TEST(timeline_that_was_left)
 {
     struct timeline_switch switches[] = {{1, 0x80}, {3, 0xC0}, {4, 0xF0}};
@@ -188,10 +229,11 @@ START_TEST(refusals_have_their_words)
         enum continuity_verdict verdict;
         const char *id, *mend;
     } cases[] = {
-        {CONTINUITY_OTHER_SYSTEM, "other-system", "adopts the slot as it stands"},
-        {CONTINUITY_SLOT_MOVED, "slot-moved", "adopts the slot as it stands"},
-        {CONTINUITY_SERVER_RESTORED, "server-restored", "adopts the slot as it stands"},
-        {CONTINUITY_SLOT_POISONED, "slot-poisoned", "walbus teardown, walbus setup"},
+        {CONTINUITY_OTHER_SYSTEM, "other-system", "--accept-gap"},
+        {CONTINUITY_OTHER_DATABASE, "other-database", "--accept-gap"},
+        {CONTINUITY_SLOT_MOVED, "slot-moved", "--accept-gap"},
+        {CONTINUITY_SERVER_RESTORED, "server-restored", "--accept-gap"},
+        {CONTINUITY_SLOT_POISONED, "slot-poisoned", "walbus teardown, walbus setup; then walbusd --accept-gap"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -205,5 +247,5 @@ START_TEST(refusals_have_their_words)
 END_TEST
 
 UNIT_MAIN("continuity", the_first_connect_adopts, another_server, slot_at_and_around_what_was_told,
-          restored_to_an_older_state, timeline_that_was_left, poisoned_slot, poisoned_needs_three,
+          restored_to_an_older_state, timeline_that_was_left, another_database, accepted, poisoned_slot, poisoned_needs_three,
           progress_or_another_error_counts_anew, errors_that_may_pass, refusals_have_their_words)

@@ -169,6 +169,53 @@ START_TEST(subscribe_members)
 }
 END_TEST
 
+/* A name that was forgotten must not make a subscription of which nothing is kept. */
+START_TEST(subscribe_with_an_empty_name)
+{
+    struct filter filter = {FILTER_PATTERN, unit_bytes(">")};
+    struct control_subscribe c = {.filters = &filter, .n_filters = 1, .name = unit_bytes("a")}, got;
+    char why[CONTROL_WHY_SIZE];
+    struct buf out = BUF_INIT;
+
+    control_subscribe_encode(&c, &out);
+    uint8_t *at = memmem(out.data, out.size, "name\x61" "a", 6); /* a text of one byte */
+    ck_assert_ptr_nonnull(at);
+    at[4] = 0x60;
+    struct bytes body = {out.data + FRAME_HEADER_SIZE, out.size - FRAME_HEADER_SIZE};
+    memmove(at + 5, at + 6, (size_t)(out.data + out.size - (at + 6)));
+    body.size--;
+    ck_assert_int_eq(control_subscribe_decode(body, &got, why), -EBADMSG);
+    ck_assert_str_eq(why, "\"name\" is empty; without a name leave it out.");
+    buf_deinit(&out);
+}
+END_TEST
+
+/* Each of the two is its own: neither comes with the other, nor without having been sent. */
+START_TEST(subscribe_take_over_and_override)
+{
+    struct filter filter = {FILTER_PATTERN, unit_bytes(">")};
+    char why[CONTROL_WHY_SIZE];
+
+    for (unsigned bits = 0; bits < 4; bits++) {
+        struct control_subscribe c = {.filters = &filter,
+                                      .n_filters = 1,
+                                      .name = unit_bytes("a"),
+                                      .take_over = bits & 1,
+                                      .override = bits & 2},
+                                 got;
+        struct buf out = BUF_INIT;
+
+        control_subscribe_encode(&c, &out);
+        struct bytes body = {out.data + FRAME_HEADER_SIZE, out.size - FRAME_HEADER_SIZE};
+        ck_assert_int_eq(control_subscribe_decode(body, &got, why), 0);
+        ck_assert_int_eq(got.take_over, bits & 1);
+        ck_assert_int_eq(got.override, bits >> 1);
+        control_subscribe_deinit(&got);
+        buf_deinit(&out);
+    }
+}
+END_TEST
+
 START_TEST(subscribe_limits)
 {
     for (size_t more = 0; more <= 1; more++) {
@@ -244,5 +291,5 @@ START_TEST(subscribe_tokens)
 }
 END_TEST
 
-UNIT_MAIN("control_subscribe", subscribe_start, subscribe_filters, subscribe_members,
+UNIT_MAIN("control_subscribe", subscribe_start, subscribe_filters, subscribe_members, subscribe_take_over_and_override, subscribe_with_an_empty_name,
           subscribe_limits, subscribe_tokens)

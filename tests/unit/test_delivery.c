@@ -113,8 +113,11 @@ START_TEST(every_kind_says_what_it_says_and_nothing_else)
     struct frame_gap gap = {.from = from, .to = p, .messages = 6, .bytes = UINT64_MAX};
     struct walbus_delivery d = used();
 
-    delivery_ready(&d, p);
+    delivery_ready(&d, p, false);
     check(&d, (struct want){.kind = WALBUS_DELIVERY_READY, .position = p});
+    delivery_ready(&d, p, true);
+    check(&d, (struct want){
+                  .kind = WALBUS_DELIVERY_READY, .flags = WALBUS_DELIVERY_STORED, .position = p});
     delivery_progress(&d, p);
     check(&d, (struct want){.kind = WALBUS_DELIVERY_PROGRESS, .position = p});
     delivery_acked(&d, p);

@@ -14,6 +14,7 @@
 #include "codec/control.h"
 #include "codec/event.h"
 #include "codec/frame.h"
+#include "journal/record.h"
 #include "unit.h"
 
 #define TEXT(s)                             \
@@ -148,6 +149,8 @@ static const struct {
       .name = TEXT("billing"),
       .start = CONTROL_START_STORED,
       .take_over = true}},
+    {"client subscribe-durable",
+     {.filters = orders, .n_filters = 1, .name = TEXT("billing"), .start = CONTROL_START_NOW}},
     {"client subscribe-oldest",
      {.filters = everything, .n_filters = 1, .start = CONTROL_START_OLDEST}},
     {"client subscribe-time",
@@ -174,6 +177,12 @@ static const struct {
     {"router subscribed", {.position = NOW, .identity = IDENTITY, .timeline = 1}},
     {"router subscribed-position",
      {.position = {1, 0x1000000, UINT32_MAX}, .identity = IDENTITY, .timeline = 1}},
+    {"router durable-stored",
+     {.position = {1, 0x16D0200, 0},
+      .stored = true,
+      .redelivered_to = {1, 0x16D0240, 0},
+      .identity = IDENTITY,
+      .timeline = 1}},
     {"router journal-subscribed",
      {.position = {1, 0x2000100, 2},
       .stored = true,
@@ -191,6 +200,8 @@ static const struct {
     {"router acked", true, {{1, 0x16B3748, UINT32_MAX}, false}},
     {"client ack-beyond", false, {{1, 0xFFFFFFFF00000000, 0}, false}},
     {"client stop-ack", false, {{1, 0x16D0100, 0}, false}},
+    {"client durable-ack", false, {{1, 0x16D0200, 0}, true}},
+    {"router durable-acked", true, {{1, 0x16D0200, 0}, false}},
 };
 
 static const struct {
@@ -199,27 +210,28 @@ static const struct {
 } requests[] = {
     {"client request", {1, TEXT("status"), {NULL, 0}}},
     {"client request-unknown",
-     {2, TEXT("seek"),
+     {2, TEXT("compact"),
       TEXT("\xa1\x64name\x67"
            "billing")}},
+    {"client request-seek",
+     {3, TEXT("seek"),
+      TEXT("\xa2\x64name\x67"
+           "billing\x68position\x66oldest")}},
 };
 
 static const struct {
     const char *name;
     struct control_error c;
 } errors[] = {
-    {"router error-durable",
-     {TEXT("unsupported"),
-      TEXT("this router keeps no journal: durable subscriptions are not available"),
-      .fatal = false}},
-    {"router error-start",
-     {TEXT("unsupported"),
-      TEXT("this router keeps no journal: a subscription starts now or at a position"),
-      .fatal = false}},
+    {"router error-unknown-name",
+     {TEXT("unknown-name"), TEXT("there is no durable subscription of this name"), .fatal = false}},
+    {"router error-held",
+     {TEXT("held"), TEXT("process 4711 holds the durable subscription; stop it first"),
+      .has_id = true, .id = 3}},
     {"router error-beyond",
      {TEXT("invalid"), TEXT("the position lies beyond the server's WAL"), .fatal = false}},
     {"router error-request",
-     {TEXT("unsupported"), TEXT("this router does not know that request; it knows: status"),
+     {TEXT("unsupported"), TEXT("this router does not know that request; it knows: status, subscriptions, remove, seek, reload"),
       .has_id = true, .id = 2}},
     {"router error-unknown",
      {TEXT("protocol"), TEXT("a client does not send frame type 0x7e (unknown)"), .fatal = true}},
@@ -287,6 +299,10 @@ static const struct {
                                            "3")},
     {"router filters-starts",
      TRANSACTIONAL(0x16C0010, 5, 0x16BFFC0, 740, T0, T0 + 250, "neon-file:a/b", "5")},
+    {"router durable-first",
+     {{1, 0x16D0200, 0}, 0x16D0200, 0, 0, T0 + 3000000, TEXT("orders.seen"), TEXT("first"), 0}},
+    {"router durable-second",
+     {{1, 0x16D0240, 0}, 0x16D0240, 0, 0, T0 + 4000000, TEXT("orders.seen"), TEXT("second"), 0}},
     {"router stop-message",
      {{1, 0x16D0100, 0}, 0x16D0100, 0, 0, T0 + 9000000, TEXT("orders.seen"), TEXT("last"), 0}},
     {"router journal-again",
@@ -316,8 +332,7 @@ static const struct {
       NOW,
       UINT64_MAX,
       UINT64_MAX,
-      TEXT("the router had passed this on, or begun behind it, when the subscription came; it "
-           "keeps no journal")}},
+      TEXT("the journal does not reach back so far any more")}},
     {"router journal-gap",
      {{1, 0x2000400, 2}, {1, 0x2000400, 5}, 4, 2048, TEXT("retention has passed this")}},
     {"router journal-gap-end",
@@ -650,6 +665,73 @@ START_TEST(the_signature_is_valid)
 }
 END_TEST
 
+/* ---- the journal ---- */
+
+static const struct segment_header first_segment = {
+    .format = JOURNAL_FORMAT,
+    .layout = FRAME_LAYOUT,
+    .sequence = 1,
+    .system_identifier = UINT64_C(7595371246853562370),
+    .era = 1,
+    .after = NOW,
+    .mark = 0x16B3600,
+    .mark_timeline = 1,
+    .database = "shop",
+    .slot = "walbus",
+};
+
+static void check_segment_header(const char *page)
+{
+    struct bytes want = documented(page, "journal", "segment-header");
+    struct segment_header read;
+    uint8_t out[SEGMENT_HEADER_SIZE];
+    char name[SEGMENT_NAME_SIZE];
+
+    segment_header_encode(&first_segment, out);
+    ck_assert(bytes_equal((struct bytes){out, sizeof out}, want));
+    ck_assert_int_eq(segment_header_decode(want.data, &read), 0);
+    ck_assert_str_eq(read.database, "shop");
+    ck_assert_str_eq(read.slot, "walbus");
+    ck_assert_ptr_nonnull(strstr(page, segment_name_format(read.sequence, read.after, name)));
+    unit_free(want);
+}
+
+static void check_record(const char *page)
+{
+    const struct frame_message message = {
+        {1, 0x16B37C0, 0}, 0x16B37C0, 0, 0, T0 + 2000000, TEXT("orders.seen"), {NULL, 0}, 0};
+    uint8_t frames[FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED + 11], out[RECORD_SIZE];
+    struct bytes piece = {frames, frame_message_encode_head(frames, &message)};
+    struct record record = {
+        .size = piece.size,
+        .first = message.position,
+        .last = message.position,
+        .mark = 0x16B37C0,
+        .mark_timeline = 1,
+        .received_time = T0 + 2000000,
+        .running_ms = 2500,
+        .messages = 1,
+    };
+    struct bytes want = documented(page, "journal", "record");
+
+    record_encode(&record, first_segment.previous_checksum, &piece, 1, out);
+    ck_assert_uint_eq(want.size, sizeof out + piece.size);
+    ck_assert_mem_eq(want.data, out, sizeof out);
+    ck_assert_mem_eq(want.data + sizeof out, frames, piece.size);
+    ck_assert(record_verify(want.data, 0, (struct bytes){want.data + RECORD_SIZE, piece.size}));
+    unit_free(want);
+}
+
+START_TEST(journal_as_documented)
+{
+    char *page = read_page("format.md");
+
+    check_segment_header(page);
+    check_record(page);
+    free(page);
+}
+END_TEST
+
 /* ---- positions and filters ---- */
 
 static void check_position_line(const char *line, struct position *last)
@@ -737,4 +819,5 @@ START_TEST(filters_as_documented)
 END_TEST
 
 UNIT_MAIN("documents", frames_as_documented, events_as_documented, kinds_of_contents_as_documented,
-          the_signature_is_valid, positions_as_documented, filters_as_documented)
+          the_signature_is_valid, journal_as_documented, positions_as_documented,
+          filters_as_documented)

@@ -69,7 +69,7 @@ START_TEST(type_names)
         {0x01, "HELLO"},    {0x02, "WELCOME"}, {0x03, "SUBSCRIBE"}, {0x04, "SUBSCRIBED"},
         {0x05, "ACK"},      {0x06, "ACKED"},   {0x07, "REQUEST"},   {0x08, "REPLY"},
         {0x09, "ERROR"},    {0x10, "BEGIN"},   {0x11, "MESSAGE"},   {0x12, "COMMIT"},
-        {0x13, "PROGRESS"}, {0x14, "GAP"},
+        {0x13, "PROGRESS"}, {0x14, "GAP"}, {0x15, "RECORD"},
     };
     size_t k = 0;
 

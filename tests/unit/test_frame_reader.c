@@ -181,6 +181,89 @@ START_TEST(lengths_beyond_the_type_are_refused_by_the_header_alone)
 }
 END_TEST
 
+static void put_ignorable(struct buf *out, uint8_t type, size_t size)
+{
+    size_t at = out->size;
+
+    put_frame(out, type, size);
+    out->data[at + 5] = FRAME_FLAG_IGNORABLE;
+}
+
+START_TEST(ignorable_frames_are_passed_over_at_every_cut)
+{
+    struct frame_reader r = {0};
+    struct buf stream = BUF_INIT;
+    struct frame_header h;
+    const uint8_t *body;
+    char why[FRAME_READER_WHY_SIZE];
+
+    open_pair();
+    put_ignorable(&stream, 0x7e, 0);
+    put_ignorable(&stream, 0x7e, 5);
+    put_ignorable(&stream, FRAME_HELLO, 17);
+    put_frame(&stream, FRAME_MESSAGE, 61);
+    size_t message_end = stream.size;
+    put_ignorable(&stream, 0x7f, 100);
+    put_ignorable(&stream, FRAME_GAP,
+                  50); /* of a type that is for clients: it is theirs to judge */
+    for (size_t i = 0; i < stream.size; i++) {
+        bool want = i + 1 == message_end || i + 1 == stream.size;
+
+        ck_assert_int_eq(send(pair[0], stream.data + i, 1, 0), 1);
+        ck_assert_int_eq(frame_reader_fill(&r, pair[1]), 1);
+        ck_assert_int_eq(frame_reader_next(&r, &h, &body, why), want);
+        if (want)
+            check_body(h, body, i + 1 == message_end ? FRAME_MESSAGE : FRAME_GAP,
+                       i + 1 == message_end ? 61 : 50);
+        if (want)
+            ck_assert_int_eq(frame_reader_next(&r, &h, &body, why), 0);
+    }
+    buf_deinit(&stream);
+    frame_reader_deinit(&r);
+    close_pair();
+}
+END_TEST
+
+START_TEST(ignorable_frames_of_any_size_need_no_memory)
+{
+    /* One at the limit of a length, of which a part comes; and one that is whole, between others. */
+    static const uint8_t longest[] = {0xff, 0xff, 0xff, 0xff, 0x7e, FRAME_FLAG_IGNORABLE, 0, 0};
+    struct frame_reader r = {0};
+    struct buf stream = BUF_INIT;
+    struct frame_header h;
+    const uint8_t *body;
+    char why[FRAME_READER_WHY_SIZE];
+    size_t sent = 0;
+
+    open_pair();
+    put_frame(&stream, FRAME_PROGRESS, 16);
+    put_ignorable(&stream, 0x7e, 10 * FRAME_READER_SIZE);
+    put_frame(&stream, FRAME_MESSAGE, 300);
+    next_frame(&r, &stream, &sent, FRAME_PROGRESS, 16);
+    next_frame(&r, &stream, &sent, FRAME_MESSAGE, 300);
+    ck_assert_int_eq(frame_reader_next(&r, &h, &body, why), 0);
+    ck_assert_uint_eq(r.cap, FRAME_READER_SIZE);
+
+    ck_assert_int_eq(send(pair[0], longest, sizeof longest, 0), (ssize_t)sizeof longest);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_int_gt(frame_reader_fill(&r, pair[1]), 0);
+        ck_assert_int_eq(frame_reader_next(&r, &h, &body, why), 0);
+        ck_assert_uint_eq(r.cap, FRAME_READER_SIZE);
+        ck_assert_uint_eq(r.skip, UINT32_MAX - i * 1000);
+        ck_assert_int_eq(send(pair[0], stream.data, 1000, 0), 1000);
+    }
+    /* The next connection begins with a frame. */
+    frame_reader_reset(&r);
+    close_pair();
+    open_pair();
+    sent = 0;
+    next_frame(&r, &stream, &sent, FRAME_PROGRESS, 16);
+    buf_deinit(&stream);
+    frame_reader_deinit(&r);
+    close_pair();
+}
+END_TEST
+
 START_TEST(reset_forgets_what_was_received)
 {
     struct frame_reader r = {0};
@@ -201,4 +284,6 @@ END_TEST
 
 UNIT_MAIN("frame_reader", frames_cut_at_every_byte, the_buffer_grows_to_the_frame_and_shrinks_again,
           many_frames_pass_through_one_buffer,
-          lengths_beyond_the_type_are_refused_by_the_header_alone, reset_forgets_what_was_received)
+          lengths_beyond_the_type_are_refused_by_the_header_alone,
+          ignorable_frames_are_passed_over_at_every_cut,
+          ignorable_frames_of_any_size_need_no_memory, reset_forgets_what_was_received)

@@ -1,194 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "outbox.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-#include "unit.h"
-
-/*
- * The socket's writes are this file's own, so that a write can be cut at any byte: after `allowed`
- * bytes the socket is full. Everything still goes through a real socket.
- */
-static size_t allowed = SIZE_MAX;
-
-ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
-{
-    struct iovec iov[IOV_MAX];
-    struct msghdr cut = *msg;
-    size_t left = allowed;
-
-    /* an assertion costs a write to Check's pipe, and these are many */
-    if (flags != (MSG_DONTWAIT | MSG_NOSIGNAL) || !msg->msg_iovlen || msg->msg_iovlen > IOV_MAX)
-        ck_abort_msg("flags %x, %zu pieces", (unsigned)flags, msg->msg_iovlen);
-    if (allowed == 0) {
-        errno = EAGAIN;
-        return -1;
-    }
-    cut.msg_iov = iov;
-    cut.msg_iovlen = 0;
-    for (size_t i = 0; i < msg->msg_iovlen && left; i++) {
-        iov[i] = msg->msg_iov[i];
-        if (iov[i].iov_len == 0)
-            ck_abort_msg("piece %zu of %zu is empty", i, msg->msg_iovlen);
-        iov[i].iov_len = MIN(iov[i].iov_len, left);
-        left -= iov[i].iov_len;
-        cut.msg_iovlen++;
-    }
-    ssize_t sent = syscall(SYS_sendmsg, fd, &cut, flags);
-    if (sent > 0 && allowed != SIZE_MAX)
-        allowed -= (size_t)sent;
-    return sent;
-}
-
-ssize_t send(int fd, const void *data, size_t size, int flags)
-{
-    struct iovec iov = {(void *)(uintptr_t)data, size};
-    struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-
-    return sendmsg(fd, &msg, flags);
-}
-
-/* ---- fixture ---- */
-
-static struct batch_pool pool;
-static struct outbox box;
-static int pair[2]; /* written at [0], read at [1] */
-static struct buf received;
-
-static void setup(int buffer)
-{
-    pool = (struct batch_pool){0};
-    box = (struct outbox){0};
-    allowed = SIZE_MAX;
-    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair), 0);
-    ck_assert_int_eq(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer), 0);
-}
-
-static void teardown(void)
-{
-    ck_assert(outbox_is_empty(&box));
-    ck_assert_uint_eq(box.charge, 0);
-    ck_assert_uint_eq(box.large, 0);
-    ck_assert_uint_eq(pool.live, 0);
-    ck_assert_uint_eq(pool.live_bytes, 0);
-    ck_assert_uint_eq(pool.large_bytes, 0);
-    outbox_deinit(&box);
-    batch_pool_deinit(&pool);
-    buf_deinit(&received);
-    ck_assert_int_eq(close(pair[0]), 0);
-    ck_assert_int_eq(close(pair[1]), 0);
-}
-
-/** Takes up to `size` bytes of what was written; how many. */
-static size_t receive(size_t size)
-{
-    uint8_t *to = buf_reserve(&received, size);
-
-    ck_assert_ptr_nonnull(to);
-    ssize_t n = recv(pair[1], to, size, MSG_DONTWAIT);
-    ck_assert(n > 0 || (n < 0 && errno == EAGAIN));
-    received.size += n > 0 ? (size_t)n : 0;
-    return n > 0 ? (size_t)n : 0;
-}
-
-static void receive_all(void)
-{
-    while (receive(65536))
-        ;
-}
-
-/** Writes and receives until nothing is left. */
-static void write_all(void)
-{
-    for (;;) {
-        int r = outbox_write(&box, pair[0]);
-
-        ck_assert(r == 0 || r == 1);
-        receive_all();
-        if (r == 0)
-            break;
-    }
-}
-
-static uint32_t next_number;
-
-static void add_message(struct batch *batch, size_t size)
-{
-    uint8_t *memory = malloc(size ? size : 1);
-    void *owner = memory;
-    struct frame_message f = {
-        .position = {1, ++next_number, 0}, .prefix = unit_bytes("p"), .content = {memory, size}};
-
-    ck_assert_ptr_nonnull(memory);
-    for (size_t i = 0; i < size; i++)
-        memory[i] = (uint8_t)(i * 31 + next_number);
-    ck_assert_int_eq(batch_add_message(batch, &f, &owner), 0);
-    free(owner);
-}
-
-static struct batch *new_batch(void)
-{
-    struct batch *batch = batch_new(&pool);
-
-    ck_assert_ptr_nonnull(batch);
-    return batch;
-}
-
-/** BEGIN, some messages, and one with `last_size` bytes: 0 for none. Handed on. */
-static struct batch *batch_of(unsigned messages, size_t last_size)
-{
-    struct batch *batch = new_batch();
-    struct frame_begin begin = {1, ++next_number, 7, 5, 0};
-
-    ck_assert_int_eq(batch_add_begin(batch, &begin), 0);
-    for (unsigned i = 0; i < messages; i++)
-        add_message(batch, i * 5);
-    if (last_size)
-        add_message(batch, last_size);
-    batch_seal(batch);
-    return batch;
-}
-
-/** A control frame whose body is a number. */
-static void put_control(uint32_t number)
-{
-    uint8_t frame[FRAME_HEADER_SIZE + 4];
-
-    frame_header_encode(frame, (struct frame_header){4, FRAME_REPLY, 0});
-    bytes_put_u32(frame + FRAME_HEADER_SIZE, number);
-    buf_append(outbox_control(&box), frame, sizeof frame);
-}
-
-static void append_range(struct buf *to, const struct batch *batch, size_t offset, size_t size)
-{
-    struct bytes pieces[2];
-    unsigned n = batch_pieces(batch, offset, size, pieces);
-
-    for (unsigned i = 0; i < n; i++)
-        buf_append(to, pieces[i].data, pieces[i].size);
-}
-
-/** The first frame boundary at or behind `at` in a stream of frames. */
-static size_t boundary_of(const struct buf *stream, size_t at)
-{
-    size_t end = 0;
-
-    while (end < at) {
-        struct frame_header h;
-
-        if (frame_header_decode(stream->data + end, &h) < 0)
-            ck_abort_msg("no frame at %zu", end);
-        end += FRAME_HEADER_SIZE + h.size;
-    }
-    return end;
-}
+#include "outbox_fixture.h"
 
 /* ---- tests ---- */
 
@@ -200,16 +13,16 @@ START_TEST(ranges_that_follow_are_joined)
     a = batch_of(3, 0);
     b = batch_of(2, 0);
     const struct batch_entry *e = a->entries;
-    ck_assert_int_eq(outbox_add(&box, a, e[0].offset, e[0].size), 0);
-    ck_assert_int_eq(outbox_add(&box, a, e[1].offset, e[1].size), 0);
+    add_range(a, e[0].offset, e[0].size);
+    add_range(a, e[1].offset, e[1].size);
     ck_assert_uint_eq(box.n, 1);
-    ck_assert_int_eq(outbox_add(&box, a, e[3].offset, e[3].size), 0); /* not the next one */
+    add_range(a, e[3].offset, e[3].size); /* not the next one */
     ck_assert_uint_eq(box.n, 2);
-    ck_assert_int_eq(outbox_add(&box, b, 0, b->entries[0].size), 0);
+    add_range(b, 0, b->entries[0].size);
     ck_assert_uint_eq(box.n, 3);
-    ck_assert_int_eq(outbox_add_begin(&box, b, b->head), 0);
+    add_begin(b);
     /* a frame of its own is no range that could be followed */
-    ck_assert_int_eq(outbox_add(&box, b, b->entries[1].offset, b->entries[1].size), 0);
+    add_range(b, b->entries[1].offset, b->entries[1].size);
     ck_assert_uint_eq(box.n, 5);
     ck_assert_uint_eq(box.charge, batch_charge(a) + batch_charge(b));
     ck_assert_uint_eq(a->refs, 3);
@@ -238,10 +51,10 @@ static struct buf queue_some(size_t tail)
     size_t rest = batch_size(a) - e[2].offset;
     struct buf want = BUF_INIT;
 
-    ck_assert_int_eq(outbox_add_begin(&box, a, a->head), 0);
-    ck_assert_int_eq(outbox_add(&box, a, e[1].offset, e[1].size), 0);
-    ck_assert_int_eq(outbox_add(&box, a, e[2].offset, rest), 0);
-    ck_assert_int_eq(outbox_add(&box, b, 0, batch_size(b)), 0);
+    add_begin(a);
+    add_range(a, e[1].offset, e[1].size);
+    add_range(a, e[2].offset, rest);
+    add_range(b, 0, batch_size(b));
     append_range(&want, a, 0, BATCH_BEGIN_SIZE);
     append_range(&want, a, e[1].offset, e[1].size + rest);
     append_range(&want, b, 0, batch_size(b));
@@ -264,7 +77,7 @@ static void cut_at(size_t tail, size_t at, bool drop)
     ck_assert_uint_eq(box.written, at);
     put_control(1);
     if (drop) {
-        outbox_drop(&box);
+        (void)outbox_drop(&box);
         ck_assert_uint_eq(box.n, boundary > at ? 1 : 0);
         if (boundary == at)
             ck_assert_uint_eq(box.charge, 0);
@@ -338,7 +151,7 @@ START_TEST(a_cut_within_a_control_frame)
         struct buf data = queue_some(0), expected = BUF_INIT;
         put_control(3);
         if (at % 2) { /* what is not begun can be dropped; the control frames stay */
-            outbox_drop(&box);
+            (void)outbox_drop(&box);
             ck_assert_uint_eq(box.n, 0);
             ck_assert_uint_eq(pool.live, 0);
             data.size = 0;
@@ -388,54 +201,41 @@ static struct batch *batch_charging(size_t charge)
 
 static void queue_whole(struct batch *batch)
 {
-    ck_assert_int_eq(outbox_add(&box, batch, 0, batch_size(batch)), 0);
+    add_range(batch, 0, batch_size(batch));
     (void)batch_unref(batch);
-}
-
-static void assert_full(bool full, bool half)
-{
-    ck_assert_int_eq(outbox_is_full(&box, false), full);
-    ck_assert_int_eq(outbox_is_full(&box, true), half);
 }
 
 static void drop_all(void)
 {
-    outbox_drop(&box);
+    (void)outbox_drop(&box);
     ck_assert_uint_eq(box.n, 0);
     ck_assert_uint_eq(box.charge, 0);
+    ck_assert_uint_eq(box.waiting, 0);
 }
 
-/* In batches of which none counts as large. */
 static void queue_charging(size_t charge)
 {
-    while (charge > BATCH_LARGE / 2) {
-        queue_whole(batch_charging(BATCH_LARGE / 4));
-        charge -= BATCH_LARGE / 4;
+    while (charge > OUTBOX_BYTES_MAX / 2) {
+        queue_whole(batch_charging(OUTBOX_BYTES_MAX / 4));
+        charge -= OUTBOX_BYTES_MAX / 4;
     }
     queue_whole(batch_charging(charge));
 }
 
 START_TEST(full_of_bytes)
 {
-    const size_t half = OUTBOX_BYTES_MAX / 2;
-
     setup(1 << 20);
-    assert_full(false, false);
-    queue_whole(batch_charging(BATCH_LARGE)); /* at the head: not counted */
-    assert_full(false, false);
-    queue_charging(half);
-    assert_full(false, false); /* exactly half, behind it */
-    queue_charging(half);
-    assert_full(false, true); /* exactly all */
+    ck_assert(!outbox_is_full(&box));
+    queue_whole(batch_charging(2 * OUTBOX_BYTES_MAX)); /* at the head: not counted */
+    ck_assert(!outbox_is_full(&box));
+    queue_charging(OUTBOX_BYTES_MAX);
+    ck_assert(!outbox_is_full(&box)); /* exactly all, behind it */
+    ck_assert_uint_eq(outbox_behind(&box), OUTBOX_BYTES_MAX);
     queue_charging(1000);
-    assert_full(true, true);
-    ck_assert_uint_eq(box.charge, BATCH_LARGE + 2 * half + 1000);
+    ck_assert(outbox_is_full(&box));
+    ck_assert_uint_eq(box.charge, 3 * OUTBOX_BYTES_MAX + 1000);
     drop_all();
-
-    queue_charging(1000);
-    queue_charging(half + 1);
-    assert_full(false, true);
-    drop_all();
+    ck_assert(!outbox_is_full(&box));
     teardown();
 }
 END_TEST
@@ -447,14 +247,14 @@ START_TEST(full_of_ranges)
     setup(1 << 20);
     batch = batch_of(0, 0);
     for (unsigned i = 0; i < OUTBOX_ITEMS_MAX; i++) {
-        if (outbox_is_full(&box, false) || outbox_is_full(&box, true) != (i > OUTBOX_ITEMS_MAX / 2))
+        if (outbox_is_full(&box))
             ck_abort_msg("with %u ranges", i);
-        if (outbox_add_begin(&box, batch, batch->head) < 0)
+        if (outbox_add_frame(&box, batch, batch->head, BATCH_BEGIN_SIZE) < 0)
             ck_abort_msg("no memory");
     }
-    assert_full(false, true);
-    ck_assert_int_eq(outbox_add_begin(&box, batch, batch->head), 0);
-    assert_full(true, true);
+    ck_assert(!outbox_is_full(&box));
+    add_begin(batch);
+    ck_assert(outbox_is_full(&box));
     ck_assert_uint_eq(box.charge, batch_charge(batch)); /* one batch, charged once */
     ck_assert_uint_eq(batch->refs, OUTBOX_ITEMS_MAX + 2);
     (void)batch_unref(batch);
@@ -467,26 +267,14 @@ END_TEST
 START_TEST(full_of_a_large_content)
 {
     setup(1 << 20);
-    queue_whole(batch_of(0, BATCH_LARGE + 1)); /* at the head any size may be sent */
-    assert_full(false, false);
+    queue_whole(batch_of(0, 2 * OUTBOX_BYTES_MAX)); /* at the head any size may be sent */
     queue_whole(batch_of(0, 100));
-    assert_full(false, false);
+    ck_assert(!outbox_is_full(&box));
     drop_all();
     queue_whole(batch_of(0, 100));
-    queue_whole(batch_of(0, BATCH_LARGE)); /* as bytes */
-    assert_full(false, false);
-    queue_whole(batch_of(0, BATCH_LARGE));
-    assert_full(false, true);
-    drop_all();
-    queue_whole(batch_of(0, 100));
-    queue_whole(batch_of(0, BATCH_LARGE + 1));
-    assert_full(true, true);
-    ck_assert_uint_eq(box.large, BATCH_LARGE + 1);
-    drop_all();
-    queue_whole(batch_of(0, BATCH_LARGE + 1));
-    queue_whole(batch_of(0, BATCH_LARGE + 1));
-    assert_full(true, true);
-    ck_assert_uint_eq(box.large, 2 * (BATCH_LARGE + 1));
+    queue_whole(batch_of(0, 2 * OUTBOX_BYTES_MAX));
+    ck_assert(outbox_is_full(&box));
+    ck_assert_uint_gt(outbox_behind(&box), OUTBOX_BYTES_MAX);
     drop_all();
     teardown();
 }
@@ -557,18 +345,17 @@ static void queue_random(struct unit_random *random, struct buf *data)
     struct batch *batch = batch_of(unit_random_below(random, 30), last);
 
     if (unit_random_below(random, 3) == 0) {
-        ck_assert_int_eq(outbox_add(&box, batch, 0, batch_size(batch)), 0);
+        add_range(batch, 0, batch_size(batch));
         append_range(data, batch, 0, batch_size(batch));
     } else {
         if (unit_random_below(random, 2)) {
-            ck_assert_int_eq(outbox_add_begin(&box, batch, batch->head), 0);
+            add_begin(batch);
             buf_append(data, batch->head, BATCH_BEGIN_SIZE);
         }
         for (size_t i = 0; i < batch->n_entries; i++) {
             if (unit_random_below(random, 3) == 0)
                 continue;
-            ck_assert_int_eq(
-                outbox_add(&box, batch, batch->entries[i].offset, batch->entries[i].size), 0);
+            add_range(batch, batch->entries[i].offset, batch->entries[i].size);
             append_range(data, batch, batch->entries[i].offset, batch->entries[i].size);
         }
     }
@@ -633,9 +420,9 @@ START_TEST(random_drops)
         }
         data.size = boundary_of(&data, box.written);
         mid += data.size > box.written;
-        outbox_drop(&box);
+        (void)outbox_drop(&box);
         ck_assert_uint_eq(pool.live, data.size > box.written ? 1 : 0);
-        outbox_drop(&box); /* again: the same */
+        (void)outbox_drop(&box); /* again: the same */
         ck_assert_uint_eq(box.n, data.size > box.written ? 1 : 0);
         queue_random(&random, &data); /* and it can be used on */
         allowed = SIZE_MAX;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/delivery.h"
+#include "answer.h"
 #include "print_status.h"
 #include "unit.h"
 
@@ -173,7 +174,7 @@ START_TEST(prefixes)
         printed_as(&m, (struct print){.format = PRINT_JSON}, true, buf_str(&want));
         buf_clear(&want);
         buf_printf(&want, "2024-03-01T12:00:01.000000Z %s opaque: x\n", cases[i].text);
-        printed_as(&m, (struct print){.format = PRINT_TEXT}, true, buf_str(&want));
+        printed_as(&m, (struct print){.format = PRINT_TEXT}, false, buf_str(&want));
         buf_deinit(&want);
     }
 }
@@ -186,6 +187,19 @@ START_TEST(colours_only_when_asked_for)
     printed_as(&m, (struct print){.format = PRINT_TEXT, .colour = true}, false,
                "\033[2m2024-03-01T12:00:00.000001Z\033[0m \033[1;36morders.created\033[0m "
                "\033[33mopaque:\033[0m x\n");
+    printed_as(&m, (struct print){.format = PRINT_TEXT, .colour = true}, true,
+               "\033[2m2024-03-01T12:00:00.000001Z\033[0m \033[1;36morders.created\033[0m "
+               "\033[33m(redelivered)\033[0m \033[33mopaque:\033[0m x\n");
+}
+END_TEST
+
+START_TEST(what_comes_again_is_marked)
+{
+    struct frame_message m = message(unit_bytes("x"));
+
+    printed_as(&m, (struct print){.format = PRINT_TEXT}, true,
+               TEXT_HEAD " (redelivered) opaque: x\n");
+    printed_as(&m, (struct print){.format = PRINT_RAW}, true, "x");
 }
 END_TEST
 
@@ -288,9 +302,65 @@ START_TEST(a_status_for_people)
                                       "  - position 1:0/2A:0\n"
                                       "none                    -\n"
                                       "later                   -\n");
-    unit_assert_text(print_status_text(status, "state"), "streaming");
-    ck_assert_uint_eq(print_status_text(status, "pid").size, 0);
-    ck_assert_uint_eq(print_status_text(status, "nothing").size, 0);
+    unit_assert_text(answer_text(status, "state"), "streaming");
+    ck_assert_uint_eq(answer_text(status, "pid").size, 0);
+    ck_assert_uint_eq(answer_text(status, "nothing").size, 0);
+    buf_deinit(&out);
+    unit_free(status);
+}
+END_TEST
+
+START_TEST(sizes_and_times)
+{
+    static const struct {
+        uint64_t n;
+        const char *size, *time;
+    } cases[] = {
+        {0, "0 B", "0 s"},           {119, "119 B", "119 s"},
+        {120, "120 B", "2 min"},     {1024, "1.0 kB", "17 min"},
+        {7199, "7.0 kB", "119 min"}, {7200, "7.0 kB", "2 h"},
+        {172800, "168.8 kB", "2 d"}, {UINT64_C(1) << 50, "1024.0 TB", "13031248921 d"},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct buf out = BUF_INIT;
+
+        print_size(&out, cases[i].n);
+        unit_assert_text(buf_bytes(&out), cases[i].size);
+        buf_clear(&out);
+        print_seconds(&out, cases[i].n);
+        unit_assert_text(buf_bytes(&out), cases[i].time);
+        buf_deinit(&out);
+    }
+}
+END_TEST
+
+START_TEST(a_subscription_in_a_status)
+{
+    /* {subscriptions: [{name: "billing", lag_bytes: 1536, lag_seconds: 300, lag_messages: 7, connected: true}]} */
+    struct bytes status =
+        unit_from_hex("a1 6d 737562736372697074696f6e73 81 a5 64 6e616d65 67 62696c6c696e67"
+                      "69 6c61675f6279746573 190600 6b 6c61675f7365636f6e6473 19012c"
+                      "6c 6c61675f6d65737361676573 07 69 636f6e6e6563746564 f5");
+    struct buf out = BUF_INIT;
+    uint64_t n;
+
+    ck_assert_int_eq(print_status(status, &out), 0);
+    unit_assert_text(buf_bytes(&out),
+                     "subscriptions\n"
+                     "  - name billing, lag 1.5 kB, lag 5 min, lag messages 7, connected true\n");
+    struct answer_walk w;
+    struct bytes key = {NULL, 0}, entry;
+    ck_assert(answer_walk_start(&w, answer_item(status, "subscriptions"), CBOR_ARRAY));
+    ck_assert(answer_walk_next(&w, &key, &entry));
+    unit_assert_text(answer_text(entry, "name"), "billing");
+    ck_assert(answer_uint(entry, "lag_messages", &n));
+    ck_assert_uint_eq(n, 7);
+    ck_assert(!answer_uint(entry, "name", &n) && !answer_uint(entry, "nothing", &n));
+    ck_assert(!answer_walk_next(&w, &key, &entry));
+    ck_assert_uint_eq(w.left, 0);
+    ck_assert(!answer_walk_start(&w, status, CBOR_ARRAY));
+    ck_assert_ptr_null(answer_item(answer_item(status, "nothing"), "name").data);
     buf_deinit(&out);
     unit_free(status);
 }
@@ -305,7 +375,7 @@ START_TEST(a_status_that_is_none)
         struct buf out = BUF_INIT;
 
         ck_assert_int_eq(print_status(status, &out), -EINVAL);
-        ck_assert_uint_eq(print_status_text(status, "state").size, 0);
+        ck_assert_uint_eq(answer_text(status, "state").size, 0);
         buf_deinit(&out);
         unit_free(status);
     }
@@ -313,5 +383,6 @@ START_TEST(a_status_that_is_none)
 END_TEST
 
 UNIT_MAIN("print", events, big_numbers_stay_exact, data_of_bytes_is_data_base64,
-          control_characters_in_data, opaque_content, prefixes, colours_only_when_asked_for, gaps,
+          control_characters_in_data, opaque_content, prefixes, colours_only_when_asked_for,
+          what_comes_again_is_marked, sizes_and_times, a_subscription_in_a_status, gaps,
           names_of_formats, base64_has_its_padding, a_status_for_people, a_status_that_is_none)

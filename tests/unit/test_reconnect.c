@@ -227,14 +227,14 @@ static void come_back(struct fake_router *f)
 }
 
 /** Takes the SUBSCRIBE on this connection, answers it, and takes READY. */
-static void answer_now(struct fake_router *f, const char *identity)
+static void answer(struct fake_router *f, enum control_start asked, const char *identity)
 {
     struct control_subscribe subscribe;
     char why[CONTROL_WHY_SIZE];
     struct buf b = BUF_INIT;
 
     ck_assert_int_eq(control_subscribe_decode(fake_read(f, FRAME_SUBSCRIBE), &subscribe, why), 0);
-    ck_assert_int_eq(subscribe.start, CONTROL_START_NOW);
+    ck_assert_int_eq(subscribe.start, asked);
     control_subscribe_deinit(&subscribe);
     fake_put_subscribed(&b, later, identity);
     fake_send(f, &b);
@@ -251,7 +251,7 @@ START_TEST(a_position_that_is_refused_becomes_now_and_a_gap)
     acknowledge(&f, last, WALBUS_ACK_CONFIRM);
     fake_put_error(&b, CONTROL_ERROR_UNSUPPORTED, false);
     fake_send(&f, &b);
-    answer_now(&f, "7/1"); /* on the same connection */
+    answer(&f, CONTROL_START_NOW, "7/1"); /* on the same connection */
     expect_gap(&f, last, later, "So it is.");
     expect_ack(&f, last, true);
     fake_close(&f);
@@ -316,7 +316,7 @@ START_TEST(a_new_journal_forgets_what_was_acknowledged)
     fake_send(&f, &b);
     fake_no_delivery(&f);
     fake_hang_up(&f);
-    fake_subscribe(&f, "8/1", CONTROL_START_NOW, none);
+    fake_subscribe(&f, "8/1", CONTROL_START_OLDEST, none);
     fake_put_subscribed(&b, later, "8/1");
     fake_send(&f, &b);
     (void)fake_delivery(&f, WALBUS_DELIVERY_READY);
@@ -331,7 +331,7 @@ START_TEST(a_new_journal_forgets_what_was_acknowledged)
     fake_send(&f, &b);
     fake_no_delivery(&f);
     fake_hang_up(&f);
-    fake_subscribe(&f, "8/1", CONTROL_START_NOW, none);
+    fake_subscribe(&f, "8/1", CONTROL_START_OLDEST, none);
     fake_put_subscribed(&b, low, "8/1");
     fake_send(&f, &b);
     (void)fake_delivery(&f, WALBUS_DELIVERY_READY);
@@ -363,7 +363,7 @@ START_TEST(one_loss_is_one_gap)
     fake_send(&f, &b);
     fake_no_delivery(&f);
     fake_hang_up(&f);
-    fake_subscribe(&f, "8/1", CONTROL_START_NOW, none);
+    fake_subscribe(&f, "8/1", CONTROL_START_OLDEST, none);
     fake_hang_up(&f); /* before it is answered */
     fake_greet(&f, CONTROL_START_NOW, none, later);
     fake_hang_up(&f); /* before the gap is fetched */
@@ -428,13 +428,13 @@ START_TEST(another_journal_is_a_gap)
     (void)fake_read(&f, FRAME_HELLO);
     fake_put_welcome(&b, "8/1");
     fake_send(&f, &b);
-    answer_now(&f, "8/1");
+    answer(&f, CONTROL_START_OLDEST, "8/1");
     expect_gap(&f, last, later, "8/1");
     ck_assert_int_eq(walbus_subscription_events(f.sub), POLLIN);
     fake_close(&f);
 
     /* WELCOME did not know it yet, SUBSCRIBED does: the router would wait for a position that means
-     * nothing there, so the subscription comes again and begins from now. */
+     * nothing there, so the subscription comes again and begins with the oldest. */
     come_back(&f);
     fake_put_subscribed(&b, (struct position){1, 100, 0}, "8/1");
     fake_send(&f, &b);
@@ -444,7 +444,7 @@ START_TEST(another_journal_is_a_gap)
     (void)fake_read(&f, FRAME_HELLO);
     fake_put_welcome(&b, "8/1");
     fake_send(&f, &b);
-    answer_now(&f, "8/1");
+    answer(&f, CONTROL_START_OLDEST, "8/1");
     expect_gap(&f, last, later, "7/1");
     fake_assert_position(walbus_subscription_position(f.sub), later);
     fake_close(&f);
@@ -478,9 +478,8 @@ END_TEST
 
 START_TEST(errors_that_pass)
 {
-    static const char *const codes[] = {CONTROL_ERROR_TOO_SLOW,
-                                        CONTROL_ERROR_SOURCE, CONTROL_ERROR_LIMIT,
-                                        CONTROL_ERROR_TIMEOUT};
+    static const char *const codes[] = {CONTROL_ERROR_TOO_SLOW, CONTROL_ERROR_SOURCE,
+                                        CONTROL_ERROR_LIMIT, CONTROL_ERROR_TIMEOUT};
 
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
         struct buf b = BUF_INIT;
@@ -728,8 +727,8 @@ UNIT_MAIN("reconnect", goes_on_behind_the_last_position, goes_on_inside_a_transa
           the_highest_acknowledgement_goes_out_again, one_loss_is_one_gap,
           a_later_start_than_asked_for_is_a_gap, a_gap_of_the_router, another_journal_is_a_gap,
           a_router_that_stops_gets_the_last_acknowledgement, errors_that_pass, errors_that_end_it,
-          before_ready_every_error_is_a_refusal,
-          reasons_that_pass_are_waited_out_when_asked_for, an_error_that_is_not_fatal_is_told,
+          before_ready_every_error_is_a_refusal, reasons_that_pass_are_waited_out_when_asked_for,
+          an_error_that_is_not_fatal_is_told,
           an_unsent_acknowledgement_goes_out_on_the_next_connection,
           flushing_goes_on_until_the_acknowledgement_has_gone,
           flushing_is_done_when_the_subscription_is_at_its_end,

@@ -184,7 +184,9 @@ static void assert_gap(struct position from, struct position to)
     struct bytes body = next(FRAME_GAP);
     struct frame_gap gap;
 
-    ck_assert_int_eq(frame_gap_decode((struct frame_header){(uint32_t)body.size, FRAME_GAP, 0}, body.data, &gap), 0);
+    ck_assert_int_eq(
+        frame_gap_decode((struct frame_header){(uint32_t)body.size, FRAME_GAP, 0}, body.data, &gap),
+        0);
     ck_assert_int_eq(position_compare(gap.from, from), 0);
     ck_assert_int_eq(position_compare(gap.to, to), 0);
     ck_assert_uint_eq(gap.messages, UINT64_MAX);
@@ -199,11 +201,14 @@ START_TEST(resumed_where_another_transaction_goes_on)
     setup();
     subscribe_at((struct position){1, 0x100, 2});
     deliver(transaction(0x200, 1, 1, false), 0);
-    struct bytes body = next(FRAME_GAP); /* told is beyond it by now: the rest was delivered in the same turn */
+    struct bytes body =
+        next(FRAME_GAP); /* told is beyond it by now: the rest was delivered in the same turn */
     ck_assert_uint_gt(body.size, FRAME_GAP_FIXED);
-    ck_assert_int_eq(position_compare(position_decode(body.data), (struct position){1, 0x100, 3}), 0);
-    ck_assert_int_eq(
-        position_compare(position_decode(body.data + POSITION_SIZE), (struct position){1, 0x100, POSITION_INDEX_END}), 0);
+    ck_assert_int_eq(position_compare(position_decode(body.data), (struct position){1, 0x100, 3}),
+                     0);
+    ck_assert_int_eq(position_compare(position_decode(body.data + POSITION_SIZE),
+                                      (struct position){1, 0x100, POSITION_INDEX_END}),
+                     0);
     assert_begin(0x200, 0);
     assert_message(0x200, 1);
     assert_commit(0x200);
@@ -236,31 +241,147 @@ START_TEST(resumed_where_another_transaction_goes_on)
 }
 END_TEST
 
+static void send_gap(struct position to, const char *reason)
+{
+    session_send_gap(session, &pool, to, UINT64_MAX, UINT64_MAX, reason);
+    if (session)
+        session_flush(session);
+}
+
 START_TEST(a_gap_swallows_what_is_open)
 {
     setup();
     subscribe();
-    session_interrupt(session, &pool); /* nothing is open */
-    assert_silent();
     deliver(transaction(0x100, 1, 2, true), 0);
     assert_begin(0x100, 0);
     assert_message(0x100, 1);
     assert_message(0x100, 2);
     ck_assert(session->inside);
-    session_interrupt(session, &pool);
-    session_flush(session);
+    send_gap((struct position){1, 0x100, POSITION_INDEX_END}, "never finished");
     assert_gap((struct position){1, 0x100, 3}, (struct position){1, 0x100, POSITION_INDEX_END});
-    session_interrupt(session, &pool);
-    session_send_gap(session, &pool, session->told, "nothing lies between");
-    session_send_gap(session, &pool, (struct position){1, 0x80, 0}, "it has passed");
+    send_gap(session->told, "nothing lies between");
+    send_gap((struct position){1, 0x80, 0}, "it has passed");
     assert_silent();
-    session_send_gap(session, &pool, (struct position){1, 0x180, 0}, "because");
-    session_flush(session);
+    send_gap((struct position){1, 0x180, 0}, "because");
     assert_gap((struct position){1, 0x101, 0}, (struct position){1, 0x180, 0});
     deliver(transaction(0x180, 1, 1, false), 0);
     assert_begin(0x180, 0);
     assert_message(0x180, 1);
     assert_commit(0x180);
+    teardown();
+}
+END_TEST
+
+/** A GAP as an entry of a batch, with a message behind it. */
+static struct batch *gap_batch(struct position from, struct position to, uint64_t lsn)
+{
+    struct batch *batch = new_batch();
+    struct frame_gap gap = {from, to, 3, 40, unit_bytes("accepted")};
+
+    ck_assert_int_eq(batch_add_gap(batch, &gap), 0);
+    add_message(batch, lsn, 0, 5);
+    batch_seal(batch);
+    return batch;
+}
+
+static struct frame_gap next_gap(void)
+{
+    struct bytes body = next(FRAME_GAP);
+    struct frame_gap gap;
+
+    ck_assert_int_eq(
+        frame_gap_decode((struct frame_header){(uint32_t)body.size, FRAME_GAP, 0}, body.data, &gap),
+        0);
+    return gap;
+}
+
+START_TEST(a_gap_that_stands_in_the_journal)
+{
+    const struct position from = {1, 0x140, 1}, to = {1, 0x180, 0};
+
+    for (int everything = 0; everything < 2; everything++) {
+        /* to whoever stands before it: as it is, whether anything of its range would have matched or not */
+        setup();
+        subscribe();
+        session->member.everything = everything;
+        deliver(transaction(0x100, 1, 1, true), 0);
+        assert_begin(0x100, 0);
+        assert_message(0x100, 1);
+        struct batch *batch = gap_batch(from, to, 0x200);
+        ck_assert(!session_send_batch(session, batch)); /* it may begin before what was told */
+        deliver(batch, 0);
+        struct frame_gap gap = next_gap();
+        ck_assert_int_eq(position_compare(gap.from, from), 0);
+        ck_assert_int_eq(position_compare(gap.to, to), 0);
+        ck_assert_uint_eq(gap.messages, 3);
+        ck_assert_uint_eq(gap.bytes, 40);
+        assert_message(0x200, 0);
+        ck_assert(!session->inside); /* what was open is swallowed */
+        teardown();
+        /* to whoever stands in it: from there on */
+        setup();
+        subscribe_at((struct position){1, 0x150, 4});
+        session->member.everything = everything;
+        deliver(gap_batch(from, to, 0x200), 0);
+        gap = next_gap();
+        ck_assert_int_eq(position_compare(gap.from, (struct position){1, 0x150, 5}), 0);
+        ck_assert_int_eq(position_compare(gap.to, to), 0);
+        ck_assert_uint_eq(gap.messages, UINT64_MAX);
+        ck_assert_uint_eq(gap.bytes, UINT64_MAX);
+        ck_assert(!session->resume);
+        assert_message(0x200, 0);
+        teardown();
+        /* to whoever stands behind it: not at all */
+        setup();
+        subscribe_at(to);
+        session->member.everything = everything;
+        deliver(gap_batch(from, to, 0x200), 0);
+        assert_message(0x200, 0);
+        assert_silent();
+        teardown();
+    }
+}
+END_TEST
+
+START_TEST(incomplete)
+{
+    setup();
+    subscribe();
+    deliver(transaction(0x100, 1, 2, true), 0);
+    assert_begin(0x100, 0);
+    assert_message(0x100, 1);
+    assert_message(0x100, 2);
+    /* as a reader leaves it, when retention has dropped messages of the transaction */
+    session->told = (struct position){1, 0x100, POSITION_INDEX_END - 1};
+    deliver(transaction(0x100, 7, 9, false), 0);
+    struct bytes body = next(FRAME_COMMIT);
+    ck_assert_uint_eq(body.data[-FRAME_HEADER_SIZE + 5], FRAME_FLAG_INCOMPLETE);
+    ck_assert_uint_eq(bytes_get_u64(body.data + 4), 0x100);
+    ck_assert(!session->inside);
+    deliver(transaction(0x200, 1, 1, false), 0);
+    assert_begin(0x200, 0);
+    assert_message(0x200, 1);
+    body = next(FRAME_COMMIT);
+    ck_assert_uint_eq(body.data[-FRAME_HEADER_SIZE + 5], 0);
+    teardown();
+}
+END_TEST
+
+/* Without a journal there is nothing to go back to. */
+START_TEST(full_without_a_journal)
+{
+    setup();
+    subscribe();
+    for (unsigned i = 0; i <= OUTBOX_ITEMS_MAX && session->state == SESSION_ACTIVE; i++) {
+        struct batch *batch = transaction(0x100 + i * 0x10, 1, 1, false);
+        (void)session_send_message(session, batch, &batch->entries[1], &batch->entries[0]);
+        session_send_commit(session, batch, &batch->entries[2], NULL);
+        (void)batch_unref(batch);
+    }
+    ck_assert_int_eq(session->state, SESSION_LEAVING);
+    ck_assert_uint_eq(session->messages, 0); /* what was dropped does not count as queued */
+    session_flush(session);
+    assert_fatal(CONTROL_ERROR_TOO_SLOW, NULL);
     teardown();
 }
 END_TEST
@@ -374,5 +495,7 @@ START_TEST(progress_only_when_idle)
 END_TEST
 
 UNIT_MAIN("session_delivery", begin_only_around_what_matches, told_never_falls,
-          resumed_within_a_transaction, resumed_where_another_transaction_goes_on, a_gap_swallows_what_is_open, whole_batches,
-          nothing_before_it_is_active, progress_only_when_idle)
+          resumed_within_a_transaction, resumed_where_another_transaction_goes_on,
+          a_gap_swallows_what_is_open, a_gap_that_stands_in_the_journal, incomplete,
+          full_without_a_journal, whole_batches, nothing_before_it_is_active,
+          progress_only_when_idle)

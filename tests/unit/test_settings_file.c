@@ -49,6 +49,13 @@ START_TEST(file_sets)
                                "socket-mode = 0600\n"
                                "[walbusd]\n"
                                "socket-group = \xc3\xa9quipe\n"
+                               "state-dir = /srv/walbus\n"
+                               "journal-size = 64 MB\n"
+                               "journal-age = 1d\n"
+                               "segment-size = 1MB\n"
+                               "sync-interval = 0\n"
+                               "when-full = discard\n"
+                               "expire-after = 0\n"
                                "heartbeat-interval = 5 s\n"
                                "log-format = json\n"
                                "log-level = debug", /* no newline at the end */
@@ -61,6 +68,13 @@ START_TEST(file_sets)
     ck_assert_str_eq(s.socket, "/run/x.sock");
     ck_assert_uint_eq(s.socket_mode, 0600);
     ck_assert_str_eq(s.socket_group, "\xc3\xa9quipe");
+    ck_assert_str_eq(s.state_dir, "/srv/walbus");
+    ck_assert_uint_eq(s.journal_size, 64u << 20);
+    ck_assert_uint_eq(s.journal_age, UINT64_C(86400000000));
+    ck_assert_uint_eq(s.segment_size, 1u << 20);
+    ck_assert_uint_eq(s.sync_interval, 0);
+    ck_assert_uint_eq(s.when_full, WHEN_FULL_DISCARD);
+    ck_assert_uint_eq(s.expire_after, 0);
     ck_assert_uint_eq(s.heartbeat_interval, 5000000);
     ck_assert_uint_eq(s.log_format, LOG_FORMAT_JSON);
     ck_assert_uint_eq(s.log_level, LOG_DEBUG);

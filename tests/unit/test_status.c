@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "router.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,15 +9,27 @@
 
 #include "base/clock.h"
 #include "codec/cbor.h"
+#include "durable_registry.h"
+#include "fake_journal.h"
 #include "unit.h"
 
-/* A router that has not begun: nothing in it is open. */
+static struct journal journal;
+static struct durables durables;
+static struct settings settings = {.journal_size = 1 << 30};
+
+/* A router that has not begun: nothing in it is open, and its journal is empty. */
 static struct router *new_router(void)
 {
     struct router *r = calloc(1, sizeof *r);
 
     ck_assert_ptr_nonnull(r);
+    fake_journal_init(&journal);
+    journal.end.empty = true;
+    durables = (struct durables){.journal = &journal};
     r->source.slot = "shop_bus";
+    r->settings = &settings;
+    r->journal = &journal;
+    r->durables = &durables;
     return r;
 }
 
@@ -91,7 +104,7 @@ static enum cbor_kind kind_of(struct bytes item)
     ck_assert_int_eq(cbor_read_head(&r, &h), CBOR_OK);
     ck_assert(!h.indefinite);
     if (h.type == CBOR_SIMPLE)
-        ck_assert_uint_eq(h.arg, CBOR_SIMPLE_NULL);
+        ck_assert(h.arg == CBOR_SIMPLE_NULL || h.arg == CBOR_SIMPLE_TRUE || h.arg == CBOR_SIMPLE_FALSE);
     return h.type;
 }
 
@@ -121,9 +134,8 @@ static const struct key router_keys[] = {
     {"timeline", CBOR_UINT, false},
     {"position", CBOR_TEXT, false},
     {"slot", CBOR_MAP, false},
-    {"journal", CBOR_MAP, true},
+    {"journal", CBOR_MAP, false},
     {"messages", CBOR_UINT, false},
-    {"too_slow", CBOR_UINT, false},
     {"turned_away", CBOR_UINT, false},
     {"connects", CBOR_UINT, false},
     {"heartbeat_age_ms", CBOR_UINT, true},
@@ -147,7 +159,7 @@ static const struct key session_keys[] = {
     {"id", CBOR_UINT, false},       {"pid", CBOR_UINT, false},
     {"uid", CBOR_UINT, false},      {"state", CBOR_TEXT, false},
     {"filters", CBOR_ARRAY, false}, {"exclude", CBOR_ARRAY, false},
-    {"position", CBOR_TEXT, false}, {"queued_bytes", CBOR_UINT, false},
+    {"position", CBOR_TEXT, false}, {"live", CBOR_SIMPLE, false}, {"queued_bytes", CBOR_UINT, false},
     {"messages", CBOR_UINT, false},
 };
 
@@ -198,7 +210,7 @@ START_TEST(before_the_first_connect)
     assert_json(status, "timeline", "0");
     assert_json(status, "position", "\"0:0/0:0\"");
     assert_json(status, "slot", "{\"name\":\"shop_bus\"}");
-    assert_json(status, "journal", "null");
+    assert_json(status, "journal", "{\"bytes\":0,\"limit_bytes\":1073741824}");
     assert_json(status, "messages", "0");
     assert_json(status, "heartbeat_age_ms", "null");
     assert_json(status, "sessions", "[]");
@@ -220,10 +232,9 @@ START_TEST(while_it_streams)
     r->source.stream.feedback.mark = 0x16B3800;
     r->progress = (struct position){3, 0x1000016B37, 2};
     r->messages = 5;
-    r->too_slow = 6;
     r->listener.refused = 7;
     r->pool.live_bytes = 1000;
-    r->pool.large_bytes = 70000;
+    r->reads.pool.live_bytes = 70000;
     struct bytes status = status_of(r);
     assert_json(status, "state", "\"streaming\"");
     /* Text: as a number most readers of JSON would round it. */
@@ -235,7 +246,6 @@ START_TEST(while_it_streams)
                 "\"confirmed_flush_lsn\":\"0/16B3748\",\"wal_status\":\"reserved\","
                 "\"retained_bytes\":1864,\"safe_wal_size\":null,\"mark\":\"0/16B3800\"}");
     assert_json(status, "messages", "5");
-    assert_json(status, "too_slow", "6");
     assert_json(status, "turned_away", "7");
     assert_json(status, "connects", "4");
     assert_json(status, "memory_bytes", "71000");
@@ -313,6 +323,67 @@ START_TEST(heartbeat_age)
 }
 END_TEST
 
+START_TEST(with_a_journal)
+{
+    struct session holder = {.id = 7, .pid = 70, .state = SESSION_ACTIVE};
+    struct durable_filters filters = {0};
+    struct durable billing = {.name = bytes_of_text("billing"), .filters = &filters, .cursor = {1, 200, 0}};
+    struct durable paying = {.name = bytes_of_text("paying"), .filters = &filters, .cursor = {1, 300, 0},
+                             .holder = &holder, .holder_pid = 70};
+    struct durable *all[] = {&billing, &paying};
+    struct router *r = new_router();
+
+    journal.end.empty = false;
+    for (uint64_t lsn = 100; lsn <= 300; lsn += 100)
+        fake_journal_add(&journal, (struct position){1, lsn, 0}, "a", 10);
+    durables.all = all;
+    durables.n = 2;
+    billing.measured = (struct durable_measured){
+        .known = true, .at = billing.cursor, .messages = 2, .bytes = 20, .received_time = clock_realtime_us() - 90500000};
+    holder.durable = &paying;
+    r->sessions = &holder;
+    r->n_sessions = 1;
+    struct bytes status = status_of(r);
+    char want[128];
+    (void)snprintf(want, sizeof want, "{\"bytes\":%llu,\"limit_bytes\":1073741824,\"oldest\":\"1:0/0:0\",\"newest\":\"1:0/12C:0\"}",
+                   (unsigned long long)journal_size(&journal));
+    assert_json(status, "journal", want);
+    assert_json(status, "subscriptions",
+                "[{\"name\":\"billing\",\"position\":\"1:0/C8:0\",\"lag_messages\":1,\"lag_bytes\":10,"
+                "\"lag_seconds\":90,\"connected\":false,\"filters\":[],\"exclude\":[]},"
+                "{\"name\":\"paying\",\"position\":\"1:0/12C:0\",\"lag_messages\":0,\"lag_bytes\":0,"
+                "\"lag_seconds\":0,\"connected\":true,\"pid\":70,\"filters\":[],\"exclude\":[]}]");
+    assert_json(status, "sessions",
+                "[{\"id\":7,\"name\":\"paying\",\"pid\":70,\"uid\":0,\"state\":\"active\",\"filters\":[],"
+                "\"exclude\":[],\"position\":\"0:0/0:0\",\"live\":true,\"queued_bytes\":0,\"messages\":0}]");
+    unit_free(status);
+    free_router(r);
+}
+END_TEST
+
+START_TEST(paused)
+{
+    struct router *r = new_router();
+    static char name[] = "billing";
+
+    look_up(r);
+    r->retention.paused = true;
+    r->retention.pinned_by = name;
+    struct bytes status = status_of(r);
+    assert_json(status, "state", "\"paused\"");
+    assert_json(status, "last_error",
+                "\"the journal is full, and the durable subscription billing needs its oldest messages\"");
+    unit_free(status);
+    r->retention.paused = false;
+    r->journal_error = ENOSPC;
+    status = status_of(r);
+    assert_json(status, "state", "\"paused\"");
+    assert_json(status, "last_error", "\"the journal cannot be written: No space left on device\"");
+    unit_free(status);
+    free_router(r);
+}
+END_TEST
+
 START_TEST(sessions)
 {
     struct filter filters[] = {
@@ -328,7 +399,7 @@ START_TEST(sessions)
         .state = SESSION_ACTIVE,
         .member = {.filters = filters, .n_filters = 6, .exclusions = &exclusion, .n_exclusions = 1},
         .told = {1, 0x16B3748, 2},
-        .outbox = {.charge = 100, .large = 70000},
+        .outbox = {.charge = 100},
         .messages = 9,
     };
     struct router *r = new_router();
@@ -340,9 +411,9 @@ START_TEST(sessions)
                 "[{\"id\":1,\"pid\":10,\"uid\":0,\"state\":\"active\",\"filters\":[\"orders.>\","
                 "\"exact:a\",\"starts-with:neon-file:\",\"caf\xc3\xa9\",\"and 2 more\"],"
                 "\"exclude\":[\"orders.*.debug\"],\"position\":\"1:0/16B3748:2\","
-                "\"queued_bytes\":70100,\"messages\":9},"
+                "\"live\":true,\"queued_bytes\":100,\"messages\":9},"
                 "{\"id\":2,\"pid\":20,\"uid\":1000,\"state\":\"ready\",\"filters\":[],"
-                "\"exclude\":[],\"position\":\"0:0/0:0\",\"queued_bytes\":0,\"messages\":0}]");
+                "\"exclude\":[],\"position\":\"0:0/0:0\",\"live\":false,\"queued_bytes\":0,\"messages\":0}]");
     unit_free(status);
     free_router(r);
 }
@@ -442,6 +513,21 @@ START_TEST(the_largest_answer_fits_into_a_frame)
             .outbox = {.charge = SIZE_MAX},
             .messages = UINT64_MAX,
         };
+    /* and as many names, the longest, with as many filters, each of them held */
+    static char name[CATALOG_NAME_MAX + 1];
+    static struct durable names[CATALOG_NAMES_MAX], *list[CATALOG_NAMES_MAX];
+    static struct durable_filters kept = {.filters = filters, .exclusions = filters, .n_filters = FILTERS_MAX, .n_exclusions = FILTERS_MAX};
+    memset(name, 'n', CATALOG_NAME_MAX);
+    for (size_t i = 0; i < CATALOG_NAMES_MAX; i++) {
+        names[i] = (struct durable){.name = {(const uint8_t *)name, CATALOG_NAME_MAX}, .filters = &kept,
+                                    .cursor = {UINT32_MAX, UINT64_MAX - 1, UINT32_MAX}, .holder = &all[i], .holder_pid = INT32_MAX,
+                                    .measured = {.known = true}};
+        list[i] = &names[i];
+        all[i].durable = &names[i];
+    }
+    durables.all = list;
+    durables.n = CATALOG_NAMES_MAX;
+    journal.end.empty = false;
     r->sessions = all;
     r->n_sessions = ROUTER_SESSIONS_MAX;
     look_up(r);
@@ -471,4 +557,4 @@ END_TEST
 
 UNIT_MAIN("status", keys_and_types, before_the_first_connect, while_it_streams,
           what_a_look_up_cannot_know, states, heartbeat_age, sessions, long_and_odd_filters,
-          filters_cut_within_a_character, the_largest_answer_fits_into_a_frame, foreign_text)
+          filters_cut_within_a_character, the_largest_answer_fits_into_a_frame, foreign_text, with_a_journal, paused)

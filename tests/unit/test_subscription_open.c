@@ -66,10 +66,10 @@ START_TEST(bad_arguments)
     ck_assert_int_eq(result_of(&of_later.options), WALBUS_BAD_ARGUMENT);
 
     options = good();
-    options.flags = 0x2u;
+    options.flags = 0x10u;
     ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
     options = good();
-    options.start = (enum walbus_start)2;
+    options.start = (enum walbus_start)5;
     ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
     options.start = WALBUS_START_POSITION;
     ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
@@ -105,6 +105,58 @@ START_TEST(bad_arguments)
     ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
     no_text.size = 0;
     ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+}
+END_TEST
+
+START_TEST(bad_names)
+{
+    static const enum walbus_start anywhere[] = {WALBUS_START_NOW, WALBUS_START_OLDEST,
+                                                 WALBUS_START_TIME};
+    static const char *const hidden[] = {"", "a\nb", "\xff", "a\u202e", "\x7f", "a b", "\u00a0"};
+    struct walbus_subscription_options options = good();
+    char name[WALBUS_MAX_NAME + 2];
+
+    for (size_t i = 0; i < ARRAY_SIZE(anywhere); i++) {
+        options = good();
+        options.start = anywhere[i];
+        ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+        options.name = "billing";
+        ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+        options.flags = WALBUS_TAKE_OVER | WALBUS_OVERRIDE | WALBUS_KEEPS_POSITION;
+        ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(hidden); i++) {
+        options = good();
+        options.name = hidden[i];
+        ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
+    }
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    options = good();
+    options.name = name;
+    ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
+    options.name = name + 1;
+    ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+    options.name = "größe-17.x/y";
+    ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+
+    /* What is about a name needs one, and the stored cursor cannot be overridden by itself. */
+    options = good();
+    options.flags = WALBUS_TAKE_OVER;
+    ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
+    options.flags = WALBUS_OVERRIDE;
+    ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
+    options.flags = WALBUS_KEEPS_POSITION;
+    ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
+    options.flags = 0;
+    options.start = WALBUS_START_STORED;
+    ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
+    options.name = "billing";
+    ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+    options.flags = WALBUS_TAKE_OVER;
+    ck_assert_int_eq(result_of(&options), WALBUS_NO_ROUTER);
+    options.flags = WALBUS_OVERRIDE;
+    ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
 }
 END_TEST
 
@@ -468,7 +520,7 @@ START_TEST(two_know_nothing_of_each_other)
 }
 END_TEST
 
-UNIT_MAIN("subscription_open", bad_arguments, bad_filters, where_the_router_is,
+UNIT_MAIN("subscription_open", bad_arguments, bad_names, bad_filters, where_the_router_is,
           a_socket_that_is_not_there_yet_is_waited_for, a_position_to_start_behind,
           a_position_of_another_journal, a_position_that_is_refused_is_no_gap_at_first,
           next_waits_as_long_as_it_is_told, next_lets_signals_through, calls_that_cannot_be,

@@ -368,5 +368,6 @@ START_TEST(quantities_are_written)
 }
 END_TEST
 
-UNIT_MAIN("text", utf8_limits, utf8_every_code_point, visible, visible_is_safe_for_every_byte_pair,
-          nearest, hex, sizes, durations, quantities_are_written)
+UNIT_MAIN("text", utf8_limits, utf8_every_code_point, visible,
+          visible_is_safe_for_every_byte_pair, nearest, hex, sizes, durations,
+          quantities_are_written)

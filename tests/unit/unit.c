@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "unit.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -180,4 +181,33 @@ char *unit_temp_file(struct bytes content)
     char *copy = strdup(path);
     ck_assert_ptr_nonnull(copy);
     return copy;
+}
+
+char *unit_temp_folder(void)
+{
+    char *path = strdup("/tmp/walbus-unit-XXXXXX");
+
+    ck_assert_ptr_nonnull(path);
+    ck_assert_ptr_nonnull(mkdtemp(path));
+    return path;
+}
+
+void unit_temp_folder_remove(char *path)
+{
+    DIR *dir = opendir(path);
+
+    ck_assert_ptr_nonnull(dir);
+    for (struct dirent *e; (e = readdir(dir));)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            ck_assert_int_eq(unlinkat(dirfd(dir), e->d_name, 0), 0);
+    (void)closedir(dir);
+    ck_assert_int_eq(rmdir(path), 0);
+    free(path);
+}
+
+unsigned unit_sparse(void)
+{
+    const char *text = getenv("WALBUS_UNIT_SPARSE");
+
+    return text ? (unsigned)MAX(strtoul(text, NULL, 10), 1ul) : 1;
 }

@@ -36,6 +36,10 @@ int unit_run(const char *name, const TTest *const *tests, size_t n);
         return unit_run((name), unit_tests_, ARRAY_SIZE(unit_tests_)); \
     }
 
+/** 1, or how many of the cases that a test goes through are passed over for each one that is taken: set by
+ *  WALBUS_UNIT_SPARSE, for valgrind, under which all of them take half an hour. */
+unsigned unit_sparse(void);
+
 /** Says that the running test does not test, and why; it is then to return. tests/summary.py counts
  *  such lines: Check itself knows no skipped tests. */
 __attribute__((format(printf, 1, 2))) void unit_skipped(const char *fmt, ...);
@@ -70,5 +74,10 @@ uint32_t unit_random_below(struct unit_random *r, uint32_t n);
 
 /** A file that holds `content`; its path is malloc'ed. The caller unlinks and frees. */
 char *unit_temp_file(struct bytes content);
+
+/** A new folder; its path is malloc'ed. */
+char *unit_temp_folder(void) MUST_CHECK;
+/** Removes it with the files in it, and frees. */
+void unit_temp_folder_remove(char *path);
 
 #endif

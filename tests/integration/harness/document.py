@@ -7,7 +7,7 @@
     ```jsonl tail              what `walbus tail --output json` prints of the conversation
     <!-- conversation NAME --> to <!-- end -->; with `client-only`: no router of this version sends it
     <!-- use NAME … -->        frames that stand elsewhere on the page
-    <!-- after N s -->, <!-- stop -->, <!-- closed -->, <!-- shutdown closed -->
+    <!-- after N s -->, <!-- stop -->, <!-- closed -->, <!-- shutdown closed -->, <!-- again -->: the client connects again
 """
 
 import json
@@ -110,7 +110,8 @@ def shape(value):
 class Conversation:
     def __init__(self, name, client_only):
         self.name, self.client_only = name, client_only
-        self.steps = []  # (what, argument): frame Block, use NAME, sql TEXT, after SECONDS, stop, closed, shutdown
+        self.steps = []  # (what, argument): frame Block, use NAME, sql TEXT, after SECONDS, stop, closed, shutdown,
+        # again
         self.lines = []  # what tail prints
 
 
@@ -170,5 +171,5 @@ class Page:
             self._step("after", float(words[1]))
         else:
             for word in words:
-                assert word in ("stop", "closed", "shutdown"), words
+                assert word in ("stop", "closed", "shutdown", "again"), words
                 self._step(word)

@@ -27,8 +27,10 @@ class Memory:
 
 
 class Router:
-    def __init__(self, dsn, slot="walbus", publication="walbus", socket=None, build=None, args=(), env=None):
-        self.folder = places.new_folder("walbus-rt-")
+    def __init__(self, dsn, slot="walbus", publication="walbus", socket=None, build=None, args=(), env=None,
+                 state_dir=None):
+        self.folder = places.new_folder("walbus-rt-", os.environ.get("WALBUS_TEST_DATA"))
+        self.state_dir = state_dir or os.path.join(self.folder, "state")
         self.dsn = dsn
         self.slot = slot
         self.publication = publication
@@ -48,7 +50,7 @@ class Router:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [self.program, "--dsn", self.dsn, "--slot", self.slot, "--publication", self.publication,
-                 "--socket", self.socket, *self.args],
+                 "--socket", self.socket, "--state-dir", self.state_dir, *self.args],
                 env=places.child_environment(self.env), cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 preexec_fn=places.die_with_parent())
         return self
@@ -140,6 +142,12 @@ class Router:
                 return f.read()
         except FileNotFoundError:
             return ""
+
+    def logged(self, event):
+        """Of each log line of that id its fields, as text: {name: value}."""
+        lines = [line for line in self.log().splitlines() if line.split(" ", 3)[2:3] == [event]]
+        return [{name: value[1:-1] if value.startswith('"') else value
+                 for name, value in re.findall(r' (\w+)=("(?:[^"\\]|\\.)*"|\S*)', line)} for line in lines]
 
     def wait_log(self, pattern, seconds=15):
         return wait_for(lambda: re.search(pattern, self.log()), seconds, f"walbusd logs {pattern!r}")

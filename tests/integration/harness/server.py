@@ -43,9 +43,10 @@ def _quote(value):
 
 
 class Server:
-    def __init__(self, wal_segsize=None, settings=None, copy_of=None):
+    def __init__(self, wal_segsize=None, settings=None, copy_of=None, backup_of=None):
         """Of the major that the test runs on. copy_of: another, stopped Server whose files are taken instead of a new
-        cluster: both are one system to whoever asks for its identifier."""
+        cluster: both are one system to whoever asks for its identifier. backup_of: one that runs, whose files are taken
+        as a backup tool takes them."""
         self.major = places.MAJORS.current
         self.bindir = places.pg_bindir(self.major)
         self.library_path = os.environ.get(f"WALBUS_TEST_PG_{self.major}_LIBS")
@@ -65,6 +66,10 @@ class Server:
             subprocess.run(["cp", "-a", copy_of.data, self.data], check=True)  # keeps the owner
             self._write_settings()
             return
+        if backup_of is not None:
+            self._back_up(backup_of)
+            self._write_settings()
+            return
 
         def initdb(folder):
             self._run("initdb", "-D", folder, "-U", SUPERUSER, "--auth=trust", "--no-locale", "--encoding=UTF8",
@@ -73,6 +78,33 @@ class Server:
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
             conf.write("include 'harness.conf'\n")
         self._write_settings()
+
+    def _back_up(self, other):
+        """A copy of files that change meanwhile, which the server makes consistent when it starts. Replication slots are
+        in it, as in a copy of the disk."""
+        old = self.major < 15
+        with other.connect() as conn:
+            conn.run("SELECT pg_start_backup('copy', true, false)" if old else "SELECT pg_backup_start('copy', true)")
+            copy_changing(other.data, self.data)
+            label = one(conn, "SELECT labelfile FROM pg_stop_backup(false, false)" if old else
+                        "SELECT labelfile FROM pg_backup_stop(false)")
+        # What was written up to the end of the backup is there now.
+        copy_changing(os.path.join(other.data, "pg_wal"), os.path.join(self.data, "pg_wal"))
+        for name in ("postmaster.pid", "postmaster.opts"):
+            if os.path.exists(os.path.join(self.data, name)):
+                os.unlink(os.path.join(self.data, name))
+        path = os.path.join(self.data, "backup_label")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(label)
+        user = places.unprivileged()
+        if user is not None:
+            os.chown(path, user.pw_uid, user.pw_gid)
+
+    def forget_slots(self):
+        """Of a copy that was not started yet: it has no replication slots, as one that pg_basebackup makes."""
+        folder = os.path.join(self.data, "pg_replslot")
+        for name in os.listdir(folder):
+            shutil.rmtree(os.path.join(folder, name))
 
     def touch(self, name):
         """An empty file in the data folder: standby.signal."""
@@ -331,6 +363,16 @@ class Address:
         shutil.rmtree(self._parent)
 
 
+def copy_changing(source, target):
+    """cp -a of a folder in which files come and go; existing ones are overwritten."""
+    os.makedirs(target, exist_ok=True)
+    done = subprocess.run(["cp", "-a", os.path.join(source, "."), target], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, env=dict(os.environ, LC_ALL="C"), check=False)
+    faults = [line for line in done.stderr.decode(errors="replace").splitlines()
+              if not line.endswith(": No such file or directory")]
+    assert not faults, faults
+
+
 def one(conn, sql, *parameters):
     """The single value of a query."""
     return conn.rows(sql, *parameters)[0][0]
@@ -339,3 +381,7 @@ def one(conn, sql, *parameters):
 def parse_lsn(text):
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
+
+
+def format_lsn(lsn):
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

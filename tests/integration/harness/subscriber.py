@@ -2,7 +2,7 @@
 """A subscriber that knows the protocol from its description, and checks what every subscriber is promised.
 
 Run as a program it is a subscriber in a process of its own, which a test can stop with SIGSTOP:
-    python3 -m harness.subscriber SOCKET [KIND:TEXT …]
+    python3 -m harness.subscriber SOCKET [name:NAME] [KIND:TEXT …]
 prints `ready`, and at the connection's end one JSON line of what it saw.
 """
 
@@ -26,6 +26,7 @@ HELLO, WELCOME, SUBSCRIBE, SUBSCRIBED, ACK, ACKED, REQUEST, REPLY, ERROR = range
 BEGIN, MESSAGE, COMMIT, PROGRESS, GAP = range(0x10, 0x15)
 FLAG_IGNORABLE = 0x80
 FLAG_TRANSACTIONAL = 0x01
+FLAG_RESUMED = 0x01
 FLAG_INCOMPLETE = 0x01
 INDEX_END = 0xFFFFFFFF
 
@@ -48,6 +49,7 @@ class Begin(NamedTuple):
     commit_lsn: int
     commit_time: int
     xid: int
+    resumed: bool = False
 
 
 class Message(NamedTuple):
@@ -108,7 +110,7 @@ def _decode(kind, flags, body):
                        body[48:48 + size], body[48 + size:], bool(flags & FLAG_TRANSACTIONAL))
     if kind == BEGIN:
         assert len(body) == 24
-        return Begin(*struct.unpack(">IQqI", body))
+        return Begin(*struct.unpack(">IQqI", body), bool(flags & FLAG_RESUMED))
     if kind == COMMIT:
         assert len(body) == 36
         fields = struct.unpack(">IQqIQI", body)
@@ -264,13 +266,14 @@ def request(path, what, args=None, seconds=10):
 
 
 class Checks:
-    """What holds for every subscriber's stream, whatever its filters."""
+    """What holds for every subscriber's stream, whatever its filters, from the position of SUBSCRIBED on."""
 
-    def __init__(self, everything):
+    def __init__(self, everything, start=Position(0, 0, 0)):
         self.everything = everything
-        self.last = Position(0, 0, 0)
+        self.last = start
         self.begin = None
-        self.in_transaction = 0
+        self.in_transaction = 0  # messages of it that came, or lie before where this subscriber goes on
+        self.gapped = False  # a GAP has swallowed a part of it
         self.received_time = 0
 
     def _rise(self, position):
@@ -280,37 +283,42 @@ class Checks:
     def __call__(self, frame):
         if isinstance(frame, Begin):
             assert self.begin is None, f"BEGIN inside a transaction: {frame}"
-            assert Position(frame.timeline, frame.commit_lsn, 1) > self.last
+            assert Position(frame.timeline, frame.commit_lsn, INDEX_END) > self.last, f"{frame} behind {self.last}"
+            inside = self.last[:2] == frame[:2] and self.last.index > 0
+            assert frame.resumed or not inside or self.gapped, f"{frame} goes on behind {self.last} and is not resumed"
             self.begin = frame
-            self.in_transaction = 0
+            self.in_transaction = self.last.index if inside else 0
         elif isinstance(frame, Message):
             self._rise(frame.position)
             assert frame.received_time >= self.received_time, "the received time fell"
             self.received_time = frame.received_time
             if frame.transactional:
                 assert self.begin is not None, f"outside BEGIN and COMMIT: {frame}"
-                assert (frame.position.timeline, frame.position.lsn) == self.begin[:2], frame
+                assert frame.position[:2] == self.begin[:2], frame
                 assert frame.position.index >= 1, frame
                 assert (frame.xid, frame.commit_time) == (self.begin.xid, self.begin.commit_time), frame
                 assert frame.lsn <= self.begin.commit_lsn, frame
                 self.in_transaction += 1
-                if self.everything:
+                if self.everything and not self.gapped:
                     assert frame.position.index == self.in_transaction, f"an index is missing before {frame}"
             else:
                 assert self.begin is None, f"inside BEGIN and COMMIT: {frame}"
                 assert frame.position.index == 0 and frame.position.lsn == frame.lsn, frame
                 assert (frame.xid, frame.commit_time) == (0, 0), frame
         elif isinstance(frame, Commit):
-            assert self.begin is not None and frame.begin == self.begin, f"COMMIT without its BEGIN: {frame}"
-            assert not frame.incomplete, frame
+            assert self.begin is not None and frame.begin[:4] == self.begin[:4], f"COMMIT without its BEGIN: {frame}"
+            assert self.gapped or not frame.incomplete, f"incomplete without a gap: {frame}"
             assert frame.end_lsn > frame.begin.commit_lsn, frame
-            assert self.in_transaction >= 1, "a transaction of which nothing matched"
-            if self.everything:
+            assert self.in_transaction >= 1 or self.begin.resumed or self.gapped, "a transaction of which nothing matched"
+            if self.gapped:
+                pass
+            elif self.everything:
                 assert frame.messages == self.in_transaction, frame
             else:
                 assert frame.messages >= self.in_transaction, frame
             self._rise(Position(frame.begin.timeline, frame.begin.commit_lsn, INDEX_END))
             self.begin = None
+            self.gapped = False
         elif isinstance(frame, Progress):
             assert self.begin is None, "PROGRESS inside a transaction"
             assert frame.position >= self.last, f"progress {frame.position} is behind {self.last}"
@@ -319,7 +327,9 @@ class Checks:
             assert frame.start > self.last, f"the gap {frame} is not behind {self.last}"
             assert frame.end >= frame.start, frame
             self.last = frame.end
-            self.begin = None  # what is open is swallowed
+            self.gapped = frame.end.index not in (0, INDEX_END)
+            if self.begin and frame.end >= Position(*self.begin[:2], INDEX_END):
+                self.begin = None  # what was open is swallowed
 
 
 def parse_filters(filters):
@@ -332,8 +342,9 @@ def parse_filters(filters):
 
 
 class Subscriber:
-    def __init__(self, path, filters=(), exclude=(), start=None, seconds=20, extra=None, keep=None):
-        """keep: of large contents remember only so many bytes."""
+    def __init__(self, path, filters=(), exclude=(), start=None, seconds=20, extra=None, keep=None, name=None,
+                 take_over=False, override=False):
+        """start: a word, a Position, or µs since 1970. keep: of large contents remember only so many bytes."""
         self.keep = keep
         self.filters = parse_filters(filters or [">"])
         self.connection = Connection(path, seconds)
@@ -342,15 +353,26 @@ class Subscriber:
             body = {"filters": self.filters}
             if exclude:
                 body["exclude"] = parse_filters(exclude)
-            if start is not None:
+            if isinstance(start, Position):
+                body.update(start="position", position=POSITION.pack(*start))
+            elif isinstance(start, int):
+                body.update(start="time", time=start)
+            elif start is not None:
                 body["start"] = start
+            if name is not None:
+                body["name"] = name
+            body.update({key: True for key, value in (("take_over", take_over), ("override", override)) if value})
             body.update(extra or {})
             self.connection.send(SUBSCRIBE, body)
             self.subscribed = self.connection.expect(SUBSCRIBED, Deadline(seconds, "SUBSCRIBED"))
         except BaseException:
             self.connection.close()
             raise
-        self.checks = Checks(self.filters == [[0, b">"]] and not exclude)
+        self.position = Position(*POSITION.unpack(self.subscribed["position"]))
+        self.stored = self.subscribed["stored"]
+        self.redelivered_to = Position(*POSITION.unpack(self.subscribed.get("redelivered_to", bytes(16))))
+        self.checks = Checks(self.filters == [[0, b">"]] and not exclude, self.position)
+        self.acked = None  # of the last ACKED
         self.messages = []
         self.commits = []
         self.begins = []
@@ -359,7 +381,9 @@ class Subscriber:
 
     def next(self, deadline):
         """The next frame, checked and remembered."""
-        _, frame = self.connection.receive(deadline)
+        kind, frame = self.connection.receive(deadline)
+        if kind == ACKED:
+            self.acked = Position(*POSITION.unpack(frame["position"]))
         self.checks(frame)
         if isinstance(frame, Message):
             if self.keep is not None:
@@ -406,6 +430,33 @@ class Subscriber:
         conn.emit(marker, b"")
         return self.collect_to(marker.encode(), seconds)
 
+    def is_redelivered(self, message):
+        return message.position <= self.redelivered_to
+
+    def acknowledge(self, position=None, confirm=False):
+        """Everything up to this position, or all that has come."""
+        body = {"position": POSITION.pack(*(position or self.checks.last))}
+        if confirm:
+            body["confirm"] = True
+        self.connection.send(ACK, body)
+
+    def confirm(self, position=None, seconds=20):
+        """The same, and waits until it is on the router's disk."""
+        position = position or self.checks.last
+        self.acknowledge(position, confirm=True)
+        deadline = Deadline(seconds, f"ACKED of {position}")
+        while self.acked is None or self.acked < position:
+            self.next(deadline)
+
+    def refused(self, seconds=20):
+        """Reads to the ERROR, which is returned."""
+        deadline = Deadline(seconds, "an ERROR")
+        try:
+            while True:
+                self.next(deadline)
+        except RouterError as e:
+            return e
+
     def seen(self, messages=None):
         """[(prefix, content)] as they came."""
         return [(m.prefix, m.content) for m in (self.messages if messages is None else messages)]
@@ -423,10 +474,10 @@ class Subscriber:
 class SubscriberProcess:
     """The same in a process of its own."""
 
-    def __init__(self, path, filters=(), seconds=20):
+    def __init__(self, path, filters=(), seconds=20, name=None):
         words = [f"{k}:{t}" for k, t in ((f if isinstance(f, tuple) else ("pattern", f)) for f in filters)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "harness.subscriber", path, *words], stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "harness.subscriber", path, *([f"name:{name}"] if name else []), *words], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
             preexec_fn=places.die_with_parent())
         os.set_blocking(self.process.stdout.fileno(), False)
@@ -466,8 +517,9 @@ class SubscriberProcess:
 
 
 def main():
-    filters = [tuple(word.split(":", 1)) for word in sys.argv[2:]]
-    subscriber = Subscriber(sys.argv[1], filters)
+    words = [tuple(word.split(":", 1)) for word in sys.argv[2:]]
+    name = next((text for kind, text in words if kind == "name"), None)
+    subscriber = Subscriber(sys.argv[1], [word for word in words if word[0] != "name"], name=name)
     print("ready", flush=True)
     result = {"code": None, "text": None}
     deadline = Deadline(600, "the end of the connection")

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_DAEMON_STATE_H
+#define WALBUS_DAEMON_STATE_H
+
+/*
+ * The state folder: journal and catalog stand in it, and one router at a time holds
+ * it by a lock on its file "lock" (LMDB itself could be opened twice). The file says
+ * whose it is, and stays; a lock goes with its process.
+ */
+
+#include <stdbool.h>
+
+#include "base/macros.h"
+
+#define STATE_WHY_SIZE 512
+
+struct state {
+    char *folder; /* owned */
+    int lock;     /* descriptor; -1: not held */
+};
+
+#define STATE_INIT {NULL, -1}
+
+/**
+ * `given`, else (NULL) $STATE_DIRECTORY, as root /var/lib/walbus, else $XDG_STATE_HOME/walbus or
+ * ~/.local/state/walbus. The folder is made, 0700, when it is missing; of the last two places what leads to it too.
+ * 0; a negative errno with one sentence in `why`: -EBUSY, another process holds it; -EINVAL, no place.
+ */
+int state_open(struct state *s, const char *given, char why[STATE_WHY_SIZE]) MUST_CHECK;
+
+/** Lets go of the lock. Takes one that is not open. */
+void state_close(struct state *s);
+
+#endif

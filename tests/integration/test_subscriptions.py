@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: PostgreSQL
+"""`walbus subscriptions`: list, remove, move."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from harness import places
+from harness.command import Running, walbus
+from harness.fake_router import FakeRouter
+from harness.subscriber import RouterError, Subscriber
+from harness.waiting import wait_for
+
+LIST = [
+    {"name": "audit", "position": "1:0/16B3748:4294967295", "lag_messages": 0, "lag_bytes": 0, "lag_seconds": 0,
+     "connected": True, "pid": 4711},
+    {"name": "größe", "position": "1:0/64:0", "lag_messages": 5000000, "lag_bytes": 1610612736, "lag_seconds": 7260,
+     "connected": False, "pid": None},
+]
+
+
+@pytest.fixture
+def fake():
+    with FakeRouter() as fake:
+        yield fake
+
+
+def asked(fake, *arguments, **answer):
+    """The command, and a router that answers its one request."""
+    with Running("subscriptions", "--socket", fake.path, *arguments) as running:
+        fake.answer(**answer)
+        return running.wait_exit()
+
+
+# ---- what the command makes of answers
+
+def test_the_list(fake):
+    done = asked(fake, what="subscriptions", result={"subscriptions": LIST})
+    assert (done.status, done.error) == (0, ""), done
+    assert done.text == (
+        "NAME   POSITION                MESSAGES  BYTES   BEHIND  HELD BY\n"
+        "audit  1:0/16B3748:4294967295  0         0 B     0 s     pid 4711\n"
+        "größe  1:0/64:0                5000000   1.5 GB  2 h     -\n")
+
+
+def test_the_list_as_json(fake):
+    done = asked(fake, "--json", what="subscriptions", result={"subscriptions": LIST})
+    assert (done.status, done.error, done.json_lines()) == (0, "", [LIST]), done
+
+
+def test_an_empty_list(fake):
+    done = asked(fake, what="subscriptions", result={"subscriptions": []})
+    assert (done.status, done.text, done.error) == (0, "", "There are no durable subscriptions.\n"), done
+    done = asked(fake, "--json", what="subscriptions", result={"subscriptions": []})
+    assert (done.status, done.text, done.error) == (0, "[]\n", ""), done
+
+
+@pytest.mark.parametrize("result", [{"a": 1}, {"subscriptions": {}}, 7, "x", None, []])
+def test_an_answer_that_is_no_list(fake, result):
+    done = asked(fake, what="subscriptions", result=result)
+    assert (done.status, done.text) == (1, ""), done
+    assert done.error == "walbus subscriptions: The router's answer cannot be read.\n"
+
+
+def test_remove(fake):
+    done = asked(fake, "rm", "größe", what="remove", args={"name": "größe"}, result={})
+    assert (done.status, done.text, done.error) == (0, "Removed größe.\n", ""), done
+
+
+@pytest.mark.parametrize("where", ["now", "oldest", "1:0/16B3748:3"])
+def test_seek(fake, where):
+    done = asked(fake, "seek", "billing", where, what="seek", args={"name": "billing", "position": where}, result={})
+    assert (done.status, done.text, done.error) == (0, "Moved billing.\n", ""), done
+
+
+@pytest.mark.parametrize("code", ["unknown-name", "forbidden", "held", "invalid", "unsupported"])
+@pytest.mark.parametrize("arguments", [["rm", "billing"], ["seek", "billing", "now"]])
+def test_refusals(fake, arguments, code):
+    args = {"name": "billing"} if arguments[0] == "rm" else {"name": "billing", "position": "now"}
+    done = asked(fake, *arguments, what="remove" if arguments[0] == "rm" else "seek", args=args, error=(code, "No."))
+    assert (done.status, done.text, done.error) == (1, "", f"walbus subscriptions: No. ({code})\n"), done
+
+
+@pytest.mark.parametrize("arguments", [
+    ["rm"], ["rm", "a", "b"], ["rm", ""], ["rm", "a b"], ["seek"], ["seek", "a"], ["seek", "a", "now", "b"],
+    ["seek", "a", "yesterday"], ["seek", "a", "2026-01-15T10:30:00Z"], ["seek", "a", "-15min"], ["seek", "a", ""],
+    ["seek", "n" * 256, "now"], ["remove", "a"], ["list"]])
+def test_wrong_usage(arguments):
+    done = walbus("subscriptions", "--socket", "/nonexistent/s", "--", *arguments)
+    assert (done.status, done.text) == (2, ""), done
+    assert done.error.endswith("Try 'walbus subscriptions --help'.\n"), done
+
+
+@pytest.mark.parametrize("arguments", [[], ["rm", "a"], ["seek", "a", "now"]])
+def test_no_router(arguments):
+    done = walbus("subscriptions", "--socket", "/nonexistent/s", *arguments)
+    assert (done.status, done.text) == (3, ""), done
+    assert "/nonexistent/s" in done.error
+
+
+def test_help():
+    done = walbus("subscriptions", "--help")
+    assert done.status == 0
+    for words in ("rm NAME", "seek NAME WHERE", "--json", "Only the router's own user"):
+        assert words in done.text, words
+
+
+# ---- with a router
+
+def entry(router, name):
+    found = [one for one in listed(router) if one["name"] == name]
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+def listed(router):
+    done = walbus("subscriptions", "--json", "--socket", router.socket)
+    assert done.status == 0, done
+    return done.json_lines()[0]
+
+
+def test_what_is_listed(router, conn):
+    assert listed(router) == []
+    with Subscriber(router.socket, ["a.>"], name="billing") as sub:
+        one = entry(router, "billing")
+        assert one["connected"] is True and one["pid"] == os.getpid(), one
+        for i in range(3):
+            conn.emit("a.b", f"{i}".encode())
+        messages = sub.collect(3)
+        sub.confirm(messages[0].position)
+    with Subscriber(router.socket, ["b.>"], name="audit"):
+        pass
+
+    def lags():
+        one = entry(router, "billing")
+        return one if not one["connected"] and one["lag_messages"] == 2 else None
+    one = wait_for(lags, 10, "billing is two messages behind")
+    assert one["position"] == str(messages[0].position)
+    assert one["lag_bytes"] >= 2 and one["lag_seconds"] >= 0 and not one.get("pid")
+    assert [one["name"] for one in listed(router)] == ["audit", "billing"]
+    # what nothing matches behind lags behind nothing
+    wait_for(lambda: entry(router, "audit")["lag_messages"] == 0, 10, "audit floats")
+    status = walbus("status", "--json", "--socket", router.socket).json_lines()[0]
+    assert {one["name"]: one["lag_messages"] for one in status["subscriptions"]} == {"audit": 0, "billing": 2}
+    text = walbus("subscriptions", "--socket", router.socket).text.splitlines()
+    assert [line.split()[0] for line in text] == ["NAME", "audit", "billing"]
+    assert walbus("status", "--socket", router.socket).status == 0
+
+
+def test_remove_and_seek(router, conn):
+    with Subscriber(router.socket, ["a"], name="billing") as sub:
+        for i in range(4):
+            conn.emit("a", f"{i}".encode(), transactional=False)
+        messages = sub.collect(4)
+        sub.confirm()
+
+    def contents(count, **kw):
+        with Subscriber(router.socket, ["a"], name="billing", start="stored", **kw) as sub:
+            got = [(m.content, sub.is_redelivered(m)) for m in sub.collect(count)]
+            return got
+
+    socket = ["--socket", router.socket]
+    assert walbus("subscriptions", "seek", "billing", str(messages[1].position), *socket).text == "Moved billing.\n"
+    assert contents(2) == [(b"2", True), (b"3", True)]
+    assert walbus("subscriptions", "seek", "billing", "oldest", *socket).status == 0
+    assert contents(4) == [(f"{i}".encode(), True) for i in range(4)]
+    assert walbus("subscriptions", "seek", "billing", "now", *socket).status == 0
+    conn.emit("a", b"new", transactional=False)
+    assert contents(1) == [(b"new", False)]
+
+    # not while somebody has it
+    with Running("tail", "--durable", "billing", "a", *socket) as running:
+        running.wait_ready()
+        for arguments in (["rm", "billing"], ["seek", "billing", "oldest"]):
+            done = walbus("subscriptions", *arguments, *socket)
+            assert done.status == 1 and done.error.endswith("(held)\n"), done
+            assert str(running.process.pid) in done.error
+        assert running.stop().status == 0
+    wait_for(lambda: not entry(router, "billing")["connected"], 10, "nobody has it")
+    assert walbus("subscriptions", "rm", "billing", *socket).text == "Removed billing.\n"
+    assert listed(router) == []
+    with pytest.raises(RouterError) as refused:
+        Subscriber(router.socket, ["a"], name="billing", start="stored")
+    assert refused.value.code == "unknown-name"
+    for arguments in (["rm", "billing"], ["seek", "billing", "now"]):
+        done = walbus("subscriptions", *arguments, *socket)
+        assert done.status == 1 and done.error.endswith("(unknown-name)\n"), done
+
+
+OTHER_USER = r"""
+import os, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_who_may(router):
+    """The socket lets others in: they may look and subscribe, and change nothing that outlives them."""
+    with Subscriber(router.socket, ["a"], name="billing"):
+        pass
+    os.chmod(router.socket, 0o666)
+    os.chmod(os.path.dirname(router.socket), 0o755)
+
+    def as_other(*arguments):
+        return subprocess.run([sys.executable, "-c", OTHER_USER, places.walbus(), "subscriptions", "--socket",
+                               router.socket, *arguments], env=places.child_environment(), stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=30, check=False)
+
+    assert b"billing" in as_other().stdout
+    for arguments in (["rm", "billing"], ["seek", "billing", "now"]):
+        done = as_other(*arguments)
+        assert done.returncode == 1 and done.stderr.endswith(b"(forbidden)\n"), done
+    assert entry(router, "billing")
