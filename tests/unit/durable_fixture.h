@@ -14,6 +14,7 @@
 #include "durable.h"
 #include "fake_journal.h"
 #include "unit.h"
+#include "wait_until.h"
 
 static char folder[32];
 static char why[CATALOG_WHY_SIZE];
@@ -136,17 +137,6 @@ static inline void teardown(void)
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(folder), 0);
 }
-
-/** Runs the loop until it holds. */
-#define wait_until(condition)                                                                                     \
-    do {                                                                                                          \
-        uint64_t deadline_ = clock_monotonic_ns() + UINT64_C(20000000000);                                         \
-        while (!(condition)) {                                                                                    \
-            ck_assert_msg(clock_monotonic_ns() < deadline_, "not in time: %s", #condition);                       \
-            (void)uv_run(&loop, UV_RUN_NOWAIT);                                                                   \
-            (void)usleep(200);                                                                                    \
-        }                                                                                                         \
-    } while (0)
 
 /** Everything that has changed is on disk. */
 static inline void settle(void)

@@ -20,6 +20,7 @@
 #include "names.h"
 #include "session_read.h"
 #include "unit.h"
+#include "wait_until.h"
 
 static struct router r;
 static uv_loop_t loop;
@@ -124,16 +125,6 @@ static void teardown(void)
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(rmdir(folder), 0);
 }
-
-#define wait_until(condition)                                                                                     \
-    do {                                                                                                          \
-        uint64_t deadline_ = clock_monotonic_ns() + UINT64_C(20000000000);                                         \
-        while (!(condition)) {                                                                                    \
-            ck_assert_msg(clock_monotonic_ns() < deadline_, "not in time: %s", #condition);                       \
-            (void)uv_run(&loop, UV_RUN_NOWAIT);                                                                   \
-            (void)usleep(200);                                                                                    \
-        }                                                                                                         \
-    } while (0)
 
 static struct durable *name_of(const char *name)
 {
