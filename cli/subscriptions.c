@@ -75,6 +75,20 @@ static void put_cell(struct buf *out, int column, struct bytes entry)
     }
 }
 
+/** Below its entry, why it is suspended. */
+static void put_suspended(struct buf *out, struct bytes entry)
+{
+    struct bytes why = answer_text(entry, "suspended");
+
+    if (why.size == 0)
+        return;
+    buf_append_str(out, "  suspended since ");
+    text_put_visible(out, answer_text(entry, "suspended_since"));
+    buf_append_str(out, ": ");
+    text_put_visible(out, why);
+    buf_append_u8(out, '\n');
+}
+
 /** Each entry, the headings first, in columns as wide as the widest. Twice: first for the widths alone. */
 static void put_list(struct buf *out, struct bytes list)
 {
@@ -87,7 +101,7 @@ static void put_list(struct buf *out, struct bytes list)
         bool more = answer_walk_start(&w, list, CBOR_ARRAY);
 
         for (bool heading = true; more;
-             heading = false, more = answer_walk_next(&w, &entry, &entry))
+             heading = false, more = answer_walk_next(&w, &entry, &entry)) {
             for (int c = 0; c < COLUMNS; c++) {
                 buf_clear(&cell);
                 if (heading)
@@ -105,6 +119,9 @@ static void put_list(struct buf *out, struct bytes list)
                 if (c + 1 == COLUMNS)
                     buf_append_u8(out, '\n');
             }
+            if (round == 1 && !heading)
+                put_suspended(out, entry);
+        }
     }
     if (cell.failed)
         out->failed = true;
@@ -229,7 +246,8 @@ const struct cli_command cli_command_subscriptions = {
     .details =
         "The list says where each stands, how much of the journal lies behind that (all of it,\n"
         "whatever its filters are), how long ago the first of that was received, and who has it "
-        "now.\n"
+        "now;\n"
+        "and, of one for which the journal could not be read, why, and since when.\n"
         "\n"
         "rm forgets a name; seek moves it behind a position, or to now or the oldest that the\n"
         "journal has. Neither while a subscriber has it. Only the router's own user and root may\n"

@@ -41,7 +41,8 @@ struct tail {
     uint64_t deadline_ns;
     uint64_t count;                /* messages printed */
     struct walbus_position last;   /* handled, not necessarily written yet; all zero: nothing */
-    struct walbus_position target; /* --no-follow: where the journal ended at the beginning */
+    struct walbus_position target; /* --no-follow: what stood whole in the journal, up to here */
+    struct walbus_position last_alone; /* the same for a message that is no part of a transaction */
     bool moved;                    /* `last` is not acknowledged yet */
     bool ready;                    /* SUBSCRIBED has come once */
     bool deaf;                     /* nobody reads stdout any more, and stderr is to stay silent */
@@ -62,6 +63,8 @@ static void finish(struct tail *t, int status)
 static void finish_whole(struct tail *t)
 {
     t->confirm = t->options->name && !t->options->no_ack;
+    if (t->confirm && t->last.timeline != 0)
+        t->moved = true; /* acknowledged or not: the confirmation is still to be asked for */
     finish(t, CLI_OK);
 }
 
@@ -90,6 +93,17 @@ static bool is_at_target(const struct tail *t, const struct walbus_delivery *d)
            walbus_position_compare(walbus_delivery_position(d), t->target) >= 0;
 }
 
+/** It has come since, or is of a transaction of which the router had only a part. */
+static bool is_behind_target(const struct tail *t, const struct walbus_delivery *d)
+{
+    enum walbus_delivery_kind kind = walbus_delivery_kind(d);
+
+    return t->options->no_follow &&
+           (kind == WALBUS_DELIVERY_BEGIN || kind == WALBUS_DELIVERY_MESSAGE) &&
+           walbus_position_compare(walbus_delivery_position(d),
+                                   kind == WALBUS_DELIVERY_BEGIN ? t->target : t->last_alone) > 0;
+}
+
 static int from_does_not_count(const struct tail_options *o)
 {
     return cli_usage(
@@ -115,6 +129,10 @@ static void on_ready(struct tail *t, const struct walbus_delivery *d)
 
 static void on_delivery(struct tail *t, const struct walbus_delivery *d)
 {
+    if (is_behind_target(t, d)) {
+        finish_whole(t);
+        return;
+    }
     switch (walbus_delivery_kind(d)) {
     case WALBUS_DELIVERY_READY:
         on_ready(t, d);
@@ -320,9 +338,12 @@ static int open_and_follow(const struct walbus_subscription_options *options, co
 {
     enum walbus_result result = walbus_subscription_open(options, &t->sub);
 
-    if (result == WALBUS_NO_ROUTER)
-        return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s.", path,
-                               strerror(errno));
+    if (result == WALBUS_NO_ROUTER) {
+        int error = errno;
+
+        return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s%s.", path, strerror(error),
+                               socket_place_mend(error));
+    }
     if (result == WALBUS_BAD_FILTER)
         return cli_usage(COMMAND, "The filters together have more than %d tokens or 1 MiB.",
                          WALBUS_MAX_TOKENS);
@@ -333,7 +354,7 @@ static int open_and_follow(const struct walbus_subscription_options *options, co
     return status;
 }
 
-/** Where the journal ends now. CLI_OK, or the exit status. */
+/** Up to where what stands whole in the journal now goes. CLI_OK, or the exit status. */
 static int find_target(struct cli *cli, struct tail *t)
 {
     char text[WALBUS_POSITION_TEXT_SIZE] = "";
@@ -349,6 +370,14 @@ static int find_target(struct cli *cli, struct tail *t)
     /* an empty one has no newest, and all of it has come at once */
     if (newest.size > 0 && walbus_position_parse(text, &t->target) != WALBUS_OK)
         status = cli_fail(COMMAND, "The router's answer cannot be read.");
+    t->last_alone = t->target;
+    /* The rest of a transaction may never come, and within one there is no PROGRESS: what stands whole counts. A non-transactional
+     * message can have the LSN of the transaction behind it. */
+    if (t->target.index != 0 && t->target.index != WALBUS_INDEX_END) {
+        t->last_alone.index = 0;
+        t->target =
+            (struct walbus_position){t->target.lsn - 1, t->target.timeline, WALBUS_INDEX_END};
+    }
     walbus_reply_free(reply);
     return status;
 }

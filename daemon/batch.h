@@ -69,6 +69,7 @@ struct batch {
     uint64_t mark;               /* everything that ends at or before it has been read; 0: no news */
     struct position mark_position; /* the same as a position: nothing at or below it is still to come */
     uint32_t connection;           /* of the router's to the server, which alone may be told the mark */
+    struct position expected_from; /* a connection's first one: what the journal has from there on must come again; zero: nobody knows */
 };
 
 /**

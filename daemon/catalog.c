@@ -3,8 +3,8 @@
  * Three kinds of entries in one LMDB database, told apart by the first byte of the key:
  *
  *   "h"                    the head; with how many subscriptions there are, and the sum of their names' hashes
- *   "n" name               a subscription without its filters; its value has a number …
- *   "f" number u64, u16    … under which its filters stand, in pieces of CHUNK_SIZE
+ *   "n" name               a subscription without its filters, with its mark if it is suspended; its value has a number …
+ *   "f" number u64, u16    … under which its filters stand, in pieces of CATALOG_CHUNK_SIZE
  *
  * An ACK changes some bytes of a subscription, while its filters can take a megabyte: so
  * they stand apart. They stand in pieces because LMDB puts a value of more than
@@ -41,33 +41,14 @@
 #include "base/buf.h"
 #include "base/fd.h"
 #include "catalog_check.h"
+#include "catalog_value.h"
 #include "journal/fault.h"
 
-#define HEAD_FORMAT         1u
-#define SUBSCRIPTION_FORMAT 1u
-
-#define KEY_HEAD         'h'
-#define KEY_SUBSCRIPTION 'n'
-#define KEY_FILTERS      'f'
-
-/* Two nodes with their keys (11 bytes) and headers (8 and 2) fill one page of 4096: me_nodemax in mdb.c. */
-#define CHUNK_SIZE 2000u
-#define CHUNK_KEY  11u
-
-#define HEAD_SIZE         (1u + 8u + 4u + 1u + 4u + 8u + 8u)
-#define SUBSCRIPTION_SIZE (1u + 1u + 8u + 3u * POSITION_SIZE + 4u * 8u + 4u + 8u + 8u)
-
+#define HEAD_FORMAT 1u
+#define HEAD_SIZE   (1u + 8u + 4u + 1u + 4u + 8u + 8u)
 #define HEAD_PROVEN 0x01u
 #define HEAD_CLEAN  0x02u
 #define HEAD_SET    0x04u /* by the owner: without it there is only what is counted here */
-
-#define SUBSCRIPTION_RESUMES 0x01u
-#define SUBSCRIPTION_GAP     0x02u
-
-/* Of one filter, in front of its text: which list it is in, its kind, the length of its text (u16). */
-#define FILTER_HEAD 4u
-
-_Static_assert(FILTER_TEXT_MAX <= UINT16_MAX, "its length is a u16");
 
 /* Which subscriptions there are: checked against what is found. */
 struct names {
@@ -84,12 +65,6 @@ struct catalog {
     bool has_head;
     struct catalog_head head;
     struct names names;
-};
-
-/* What a subscription's value holds beside its state. */
-struct filters_ref {
-    uint64_t id, checksum;
-    uint32_t size;
 };
 
 static void say(char why[CATALOG_WHY_SIZE], const char *fmt, ...) PRINTF_LIKE(2, 3);
@@ -123,135 +98,6 @@ static int result_of(int r)
     default:
         return r > 0 ? -r : -EIO;
     }
-}
-
-/* ---- values ---- */
-
-static uint64_t checksum_of(MDB_val key, const uint8_t *value, size_t size)
-{
-    return XXH3_64bits_withSeed(value, size, XXH3_64bits(key.mv_data, key.mv_size));
-}
-
-static void seal(MDB_val key, uint8_t *value, size_t size)
-{
-    bytes_put_u64(value + size - 8, checksum_of(key, value, size - 8));
-}
-
-static bool is_sealed(MDB_val key, MDB_val value, size_t size)
-{
-    const uint8_t *at = value.mv_data;
-
-    return value.mv_size == size && bytes_get_u64(at + size - 8) == checksum_of(key, at, size - 8);
-}
-
-static void subscription_encode(const struct catalog_subscription *s, struct filters_ref ref,
-                                uint8_t out[SUBSCRIPTION_SIZE])
-{
-    uint8_t *at = out;
-
-    *at++ = SUBSCRIPTION_FORMAT;
-    *at++ = (uint8_t)((s->resumes ? SUBSCRIPTION_RESUMES : 0) | (s->has_gap ? SUBSCRIPTION_GAP : 0));
-    bytes_put_u64(at, ref.id);
-    position_encode(s->cursor, at + 8);
-    position_encode(s->sent, at + 24);
-    position_encode(s->gap_to, at + 40);
-    bytes_put_u64(at + 56, s->gap_messages);
-    bytes_put_u64(at + 64, s->gap_bytes);
-    bytes_put_u64(at + 72, s->seen_ms);
-    bytes_put_u64(at + 80, s->made_ms);
-    bytes_put_u32(at + 88, ref.size);
-    bytes_put_u64(at + 92, ref.checksum);
-}
-
-static void subscription_decode(const uint8_t *in, struct catalog_subscription *s, struct filters_ref *ref)
-{
-    const uint8_t *at = in + 2;
-
-    s->resumes = in[1] & SUBSCRIPTION_RESUMES;
-    s->has_gap = in[1] & SUBSCRIPTION_GAP;
-    ref->id = bytes_get_u64(at);
-    s->cursor = position_decode(at + 8);
-    s->sent = position_decode(at + 24);
-    s->gap_to = position_decode(at + 40);
-    s->gap_messages = bytes_get_u64(at + 56);
-    s->gap_bytes = bytes_get_u64(at + 64);
-    s->seen_ms = bytes_get_u64(at + 72);
-    s->made_ms = bytes_get_u64(at + 80);
-    ref->size = bytes_get_u32(at + 88);
-    ref->checksum = bytes_get_u64(at + 92);
-}
-
-size_t catalog_filters_size(const struct filter *filters, size_t n_filters, const struct filter *exclusions,
-                            size_t n_exclusions)
-{
-    size_t size = (n_filters + n_exclusions) * FILTER_HEAD;
-
-    for (size_t i = 0; i < n_filters; i++)
-        size += filters[i].text.size;
-    for (size_t i = 0; i < n_exclusions; i++)
-        size += exclusions[i].text.size;
-    return size;
-}
-
-static void put_filters(struct buf *out, const struct filter *filters, size_t n, uint8_t list)
-{
-    for (size_t i = 0; i < n; i++) {
-        buf_append_u8(out, list);
-        buf_append_u8(out, (uint8_t)filters[i].kind);
-        buf_append_u16(out, (uint16_t)filters[i].text.size);
-        buf_append(out, filters[i].text.data, filters[i].text.size);
-    }
-}
-
-/* Reads both lists into `all`, filters first, which has room for 2 * FILTERS_MAX; the texts are borrowed. */
-static int get_filters(struct bytes in, struct filter *all, size_t *ret_filters, size_t *ret_exclusions)
-{
-    size_t n[2] = {0, 0};
-
-    while (in.size) {
-        if (in.size < FILTER_HEAD)
-            return -EBADMSG;
-        unsigned list = in.data[0], kind = in.data[1];
-        size_t size = bytes_get_u16(in.data + 2);
-        if (list > 1 || (list == 0 && n[1]) || kind > FILTER_STARTS_WITH || size > FILTER_TEXT_MAX ||
-            size > in.size - FILTER_HEAD || n[list] == FILTERS_MAX)
-            return -EBADMSG;
-        all[n[0] + n[1]] = (struct filter){(enum filter_kind)kind, {in.data + FILTER_HEAD, size}};
-        n[list]++;
-        in = (struct bytes){in.data + FILTER_HEAD + size, in.size - FILTER_HEAD - size};
-    }
-    *ret_filters = n[0];
-    *ret_exclusions = n[1];
-    return 0;
-}
-
-/* ---- keys ---- */
-
-static MDB_val chunk_key(uint64_t id, unsigned i, uint8_t out[CHUNK_KEY])
-{
-    out[0] = KEY_FILTERS;
-    bytes_put_u64(out + 1, id);
-    bytes_put_u16(out + 9, (uint16_t)i);
-    return (MDB_val){CHUNK_KEY, out};
-}
-
-static MDB_val name_key(struct bytes name, uint8_t out[1 + CATALOG_NAME_MAX])
-{
-    out[0] = KEY_SUBSCRIPTION;
-    memcpy(out + 1, name.data, name.size);
-    return (MDB_val){1 + name.size, out};
-}
-
-static MDB_val head_key(void)
-{
-    static char key[] = {KEY_HEAD};
-
-    return (MDB_val){sizeof key, key};
-}
-
-static unsigned chunks_of(size_t size)
-{
-    return (unsigned)((size + CHUNK_SIZE - 1) / CHUNK_SIZE);
 }
 
 /* ---- opening ---- */
@@ -375,7 +221,7 @@ static int read_head(struct catalog *c, MDB_val key, MDB_val value, struct names
 {
     const uint8_t *at = value.mv_data;
 
-    if (!is_sealed(key, value, HEAD_SIZE) || at[0] != HEAD_FORMAT)
+    if (!catalog_value_is_sealed(key, value, HEAD_SIZE) || at[0] != HEAD_FORMAT)
         return -EBADMSG;
     c->head = (struct catalog_head){
         .system_identifier = bytes_get_u64(at + 1),
@@ -393,15 +239,15 @@ static int scan_entry(struct catalog *c, MDB_val key, MDB_val value, bool *ret_h
 {
     const uint8_t *at = key.mv_data;
 
-    if (key.mv_size == 1 && at[0] == KEY_HEAD) {
+    if (key.mv_size == 1 && at[0] == CATALOG_KEY_HEAD) {
         *ret_head = true;
         return read_head(c, key, value, ret_said);
     }
-    if (key.mv_size == CHUNK_KEY && at[0] == KEY_FILTERS) {
+    if (key.mv_size == CATALOG_CHUNK_KEY && at[0] == CATALOG_KEY_FILTERS) {
         c->next_id = MAX(c->next_id, bytes_get_u64(at + 1) + 1);
         return 0;
     }
-    if (key.mv_size < 2 || key.mv_size > 1 + CATALOG_NAME_MAX || at[0] != KEY_SUBSCRIPTION)
+    if (key.mv_size < 2 || key.mv_size > 1 + CATALOG_NAME_MAX || at[0] != CATALOG_KEY_SUBSCRIPTION)
         return -EBADMSG;
     c->names.n++;
     c->names.sum += XXH3_64bits(key.mv_data, key.mv_size);
@@ -501,18 +347,18 @@ int catalog_read_head(struct catalog *c, struct catalog_head *ret)
 }
 
 /* The pieces of a subscription's filters, put together. */
-static int read_filters(struct catalog *c, MDB_txn *txn, struct filters_ref ref, struct buf *out)
+static int read_filters(struct catalog *c, MDB_txn *txn, struct catalog_filters_ref ref, struct buf *out)
 {
-    uint8_t raw[CHUNK_KEY];
+    uint8_t raw[CATALOG_CHUNK_KEY];
 
     buf_clear(out);
-    for (unsigned i = 0; i < chunks_of(ref.size); i++) {
-        MDB_val key = chunk_key(ref.id, i, raw), value;
+    for (unsigned i = 0; i < catalog_chunks(ref.size); i++) {
+        MDB_val key = catalog_chunk_key(ref.id, i, raw), value;
         int r = mdb_get(txn, c->dbi, &key, &value);
 
         if (r)
             return result_of(r);
-        if (value.mv_size != MIN(ref.size - out->size, (size_t)CHUNK_SIZE))
+        if (value.mv_size != MIN(ref.size - out->size, (size_t)CATALOG_CHUNK_SIZE))
             return -EBADMSG;
         buf_append(out, value.mv_data, value.mv_size);
         if (out->failed)
@@ -524,19 +370,18 @@ static int read_filters(struct catalog *c, MDB_txn *txn, struct filters_ref ref,
 static int read_subscription(struct catalog *c, MDB_txn *txn, MDB_val key, MDB_val value, struct filter *all,
                              struct buf *text, struct catalog_subscription *ret)
 {
-    struct filters_ref ref;
+    struct catalog_filters_ref ref;
     size_t n_filters = 0, n_exclusions = 0;
 
     *ret = (struct catalog_subscription){.name = {(const uint8_t *)key.mv_data + 1, key.mv_size - 1}};
-    if (ret->name.size == 0 || ret->name.size > CATALOG_NAME_MAX || !is_sealed(key, value, SUBSCRIPTION_SIZE) ||
-        *(const uint8_t *)value.mv_data != SUBSCRIPTION_FORMAT)
+    if (ret->name.size == 0 || ret->name.size > CATALOG_NAME_MAX || !catalog_subscription_is_sealed(key, value))
         return -EBADMSG;
-    subscription_decode(value.mv_data, ret, &ref);
+    catalog_subscription_decode(value.mv_data, ret, &ref);
     if (ref.size > CATALOG_FILTERS_MAX)
         return -EBADMSG;
     int r = read_filters(c, txn, ref, text);
     if (r == 0)
-        r = get_filters(buf_bytes(text), all, &n_filters, &n_exclusions);
+        r = catalog_filters_decode(buf_bytes(text), all, &n_filters, &n_exclusions);
     if (r < 0)
         return r;
     ret->filters = all;
@@ -549,7 +394,7 @@ static int read_subscription(struct catalog *c, MDB_txn *txn, MDB_val key, MDB_v
 int catalog_read_all(struct catalog *c, int (*visit)(void *owner, const struct catalog_subscription *s), void *owner,
                      char why[CATALOG_WHY_SIZE])
 {
-    static const char first[] = {KEY_SUBSCRIPTION};
+    static const char first[] = {CATALOG_KEY_SUBSCRIPTION};
     struct filter *all = malloc(2 * FILTERS_MAX * sizeof *all);
     struct buf text = BUF_INIT;
     MDB_txn *txn = NULL;
@@ -563,7 +408,7 @@ int catalog_read_all(struct catalog *c, int (*visit)(void *owner, const struct c
     if (r == 0)
         r = mdb_cursor_get(cursor, &key, &value, MDB_SET_RANGE);
     int e = r == MDB_NOTFOUND ? 0 : result_of(r);
-    while (e == 0 && r == 0 && key.mv_size && *(const char *)key.mv_data == KEY_SUBSCRIPTION) {
+    while (e == 0 && r == 0 && key.mv_size && *(const char *)key.mv_data == CATALOG_KEY_SUBSCRIPTION) {
         struct catalog_subscription s;
 
         e = read_subscription(c, txn, key, value, all, &text, &s);
@@ -597,7 +442,8 @@ struct change {
     struct change *next;
     enum change_kind kind;
     struct catalog_head head;
-    struct catalog_subscription s; /* without name and filters, which are … */
+    struct catalog_subscription s; /* without name, reason and filters, which are … */
+    uint8_t why[CATALOG_REASON_MAX];
     uint8_t name[CATALOG_NAME_MAX];
     size_t name_size;
     struct buf filters;            /* … as they are stored, in pieces */
@@ -659,14 +505,17 @@ static void copy_state(struct change *c, const struct catalog_subscription *s)
     c->s = *s;
     c->s.name = (struct bytes){NULL, 0};
     c->s.filters = c->s.exclusions = NULL;
+    c->s.mark.why = (struct bytes){c->why, MIN(s->mark.why.size, sizeof c->why)};
+    if (c->s.mark.why.size)
+        memcpy(c->why, s->mark.why.data, c->s.mark.why.size);
 }
 
 int catalog_change_put(struct catalog_changes *x, const struct catalog_subscription *s)
 {
     struct buf filters = BUF_INIT;
 
-    put_filters(&filters, s->filters, s->n_filters, 0);
-    put_filters(&filters, s->exclusions, s->n_exclusions, 1);
+    catalog_filters_encode(&filters, s->filters, s->n_filters, 0);
+    catalog_filters_encode(&filters, s->exclusions, s->n_exclusions, 1);
     struct change *c = filters.failed ? NULL : add_change(x, CHANGE_PUT, s->name);
     if (!c) {
         buf_deinit(&filters);
@@ -695,7 +544,7 @@ int catalog_change_remove(struct catalog_changes *x, struct bytes name)
 static int write_head(struct catalog *c, MDB_txn *txn, bool is_set, const struct catalog_head *h, struct names names)
 {
     uint8_t raw[HEAD_SIZE];
-    MDB_val key = head_key(), value = {sizeof raw, raw};
+    MDB_val key = catalog_head_key(), value = {sizeof raw, raw};
 
     raw[0] = HEAD_FORMAT;
     bytes_put_u64(raw + 1, h->system_identifier);
@@ -703,16 +552,16 @@ static int write_head(struct catalog *c, MDB_txn *txn, bool is_set, const struct
     raw[13] = (uint8_t)((h->proven ? HEAD_PROVEN : 0) | (h->clean ? HEAD_CLEAN : 0) | (is_set ? HEAD_SET : 0));
     bytes_put_u32(raw + 14, names.n);
     bytes_put_u64(raw + 18, names.sum);
-    seal(key, raw, sizeof raw);
+    catalog_value_seal(key, raw, sizeof raw);
     return result_of(mdb_put(txn, c->dbi, &key, &value, 0));
 }
 
 static int remove_chunks(struct catalog *c, MDB_txn *txn, uint64_t id, unsigned from, unsigned to)
 {
-    uint8_t raw[CHUNK_KEY];
+    uint8_t raw[CATALOG_CHUNK_KEY];
 
     for (unsigned i = from; i < to; i++) {
-        MDB_val key = chunk_key(id, i, raw);
+        MDB_val key = catalog_chunk_key(id, i, raw);
         int r = mdb_del(txn, c->dbi, &key, NULL);
 
         if (r)
@@ -723,12 +572,12 @@ static int remove_chunks(struct catalog *c, MDB_txn *txn, uint64_t id, unsigned 
 
 static int write_chunks(struct catalog *c, MDB_txn *txn, uint64_t id, const struct buf *filters)
 {
-    uint8_t raw[CHUNK_KEY];
+    uint8_t raw[CATALOG_CHUNK_KEY];
 
-    for (unsigned i = 0; i < chunks_of(filters->size); i++) {
-        size_t at = (size_t)i * CHUNK_SIZE;
-        MDB_val key = chunk_key(id, i, raw);
-        MDB_val value = {MIN(filters->size - at, (size_t)CHUNK_SIZE), filters->data + at};
+    for (unsigned i = 0; i < catalog_chunks(filters->size); i++) {
+        size_t at = (size_t)i * CATALOG_CHUNK_SIZE;
+        MDB_val key = catalog_chunk_key(id, i, raw);
+        MDB_val value = {MIN(filters->size - at, (size_t)CATALOG_CHUNK_SIZE), filters->data + at};
         int r = mdb_put(txn, c->dbi, &key, &value, 0);
 
         if (r)
@@ -738,7 +587,7 @@ static int write_chunks(struct catalog *c, MDB_txn *txn, uint64_t id, const stru
 }
 
 /* What is stored of a name. 0; -ENOENT; a negative errno. */
-static int read_ref(struct catalog *c, MDB_txn *txn, MDB_val key, struct filters_ref *ret)
+static int read_ref(struct catalog *c, MDB_txn *txn, MDB_val key, struct catalog_filters_ref *ret)
 {
     struct catalog_subscription ignored;
     MDB_val value;
@@ -746,28 +595,27 @@ static int read_ref(struct catalog *c, MDB_txn *txn, MDB_val key, struct filters
 
     if (r)
         return r == MDB_NOTFOUND ? -ENOENT : result_of(r);
-    if (!is_sealed(key, value, SUBSCRIPTION_SIZE))
+    if (!catalog_subscription_is_sealed(key, value))
         return -EBADMSG;
-    subscription_decode(value.mv_data, &ignored, ret);
+    catalog_subscription_decode(value.mv_data, &ignored, ret);
     return 0;
 }
 
-static int write_state(struct catalog *c, MDB_txn *txn, MDB_val key, const struct change *x, struct filters_ref ref)
+static int write_state(struct catalog *c, MDB_txn *txn, MDB_val key, const struct change *x, struct catalog_filters_ref ref)
 {
-    uint8_t raw[SUBSCRIPTION_SIZE];
-    MDB_val value = {sizeof raw, raw};
+    uint8_t raw[CATALOG_SUBSCRIPTION_MOST];
+    MDB_val value = {catalog_subscription_encode(&x->s, ref, raw), raw};
 
-    subscription_encode(&x->s, ref, raw);
-    seal(key, raw, sizeof raw);
+    catalog_value_seal(key, raw, value.mv_size);
     return result_of(mdb_put(txn, c->dbi, &key, &value, 0));
 }
 
 static int write_change(struct catalog *c, MDB_txn *txn, const struct change *x, struct names *names)
 {
     uint8_t raw[1 + CATALOG_NAME_MAX];
-    struct filters_ref old = {0};
+    struct catalog_filters_ref old = {0};
 
-    MDB_val key = name_key((struct bytes){x->name, x->name_size}, raw);
+    MDB_val key = catalog_name_key((struct bytes){x->name, x->name_size}, raw);
     int r = read_ref(c, txn, key, &old);
     if (r < 0 && r != -ENOENT)
         return r;
@@ -779,21 +627,21 @@ static int write_change(struct catalog *c, MDB_txn *txn, const struct change *x,
             return 0;
         names->n--;
         names->sum -= XXH3_64bits(key.mv_data, key.mv_size);
-        r = remove_chunks(c, txn, old.id, 0, chunks_of(old.size));
+        r = remove_chunks(c, txn, old.id, 0, catalog_chunks(old.size));
         return r < 0 ? r : result_of(mdb_del(txn, c->dbi, &key, NULL));
     }
     if (!is_there) {
         names->n++;
         names->sum += XXH3_64bits(key.mv_data, key.mv_size);
     }
-    struct filters_ref ref = {
+    struct catalog_filters_ref ref = {
         .id = is_there ? old.id : c->next_id++,
         .size = (uint32_t)x->filters.size,
         .checksum = XXH3_64bits(x->filters.data, x->filters.size),
     };
     r = write_chunks(c, txn, ref.id, &x->filters);
     if (r == 0)
-        r = remove_chunks(c, txn, ref.id, chunks_of(ref.size), chunks_of(old.size));
+        r = remove_chunks(c, txn, ref.id, catalog_chunks(ref.size), catalog_chunks(old.size));
     return r < 0 ? r : write_state(c, txn, key, x, ref);
 }
 

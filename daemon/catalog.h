@@ -33,6 +33,8 @@ struct catalog;
 #define CATALOG_COMMIT_MAX (1u << 20)
 /** Longest name of a durable subscription, bytes; it is UTF-8 of visible characters. */
 #define CATALOG_NAME_MAX 255
+/** Longest reason of a mark, bytes: a sentence, which a thousand of are still one answer. */
+#define CATALOG_REASON_MAX 120
 #define CATALOG_WHY_SIZE 512
 
 /** Which journal the catalog belongs to, and what was known when it was last written. */
@@ -41,6 +43,13 @@ struct catalog_head {
     uint32_t era;
     bool proven;                /* a message came through this slot */
     bool clean;                 /* the last router stopped cleanly, and this was its last word */
+};
+
+/** That a subscription is suspended. */
+struct catalog_mark {
+    int64_t since;              /* µs since 1970; 0: there is no mark */
+    struct position at;         /* what lies behind could not be read */
+    struct bytes why;           /* one sentence in UTF-8, at most CATALOG_REASON_MAX bytes of it count */
 };
 
 /** One durable subscription as it is stored. Decoded: everything is borrowed. */
@@ -56,6 +65,7 @@ struct catalog_subscription {
     uint64_t gap_messages, gap_bytes; /* in it: UINT64_MAX if not known */
     uint64_t seen_ms;           /* the journal's running time when it last had a subscriber */
     uint64_t made_ms;           /* … when it was made */
+    struct catalog_mark mark;
 };
 
 /** Opens or makes FOLDER/catalog. 0, or a negative errno with `why`, one sentence: -EBUSY: it is open elsewhere; -EBADMSG: it is

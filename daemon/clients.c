@@ -74,7 +74,23 @@ static void on_closed(void *owner, struct session *s)
 
 static bool on_caught_up(void *owner, struct session *s)
 {
-    return deliver_pending(owner, s);
+    struct router *r = owner;
+
+    if (s->durable)
+        durable_read_on(r->durables, s->durable, s->told, true);
+    return deliver_pending(r, s);
+}
+
+static bool on_was_read(void *owner, struct session *s, struct position told, const char *why)
+{
+    struct router *r = owner;
+
+    if (!s->durable)
+        return true;
+    if (why)
+        return durable_suspend(r->durables, s->durable, told, why);
+    durable_read_on(r->durables, s->durable, told, false);
+    return true;
 }
 
 static const struct session_ops session_ops = {
@@ -84,6 +100,7 @@ static const struct session_ops session_ops = {
     .room = on_room,
     .acked = on_acked,
     .caught_up = on_caught_up,
+    .was_read = on_was_read,
     .closed = on_closed,
 };
 

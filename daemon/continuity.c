@@ -41,6 +41,17 @@ enum continuity_verdict continuity_timeline(const struct continuity *c, uint32_t
     return CONTINUITY_GOES_ON;
 }
 
+enum continuity_verdict continuity_history(const struct continuity *c,
+                                           const struct timeline_history *history)
+{
+    if (!c->timeline || c->timeline == history->current)
+        return CONTINUITY_GOES_ON;
+    for (size_t i = 0; i < history->n; i++)
+        if (history->switches[i].timeline == c->timeline)
+            return CONTINUITY_GOES_ON;
+    return CONTINUITY_SERVER_RESTORED;
+}
+
 bool continuity_left(struct continuity *c, const struct timeline_history *history, uint64_t *ret_at)
 {
     for (size_t i = 0; i < history->n; i++) {
@@ -132,7 +143,8 @@ static const struct continuity_refusal refusals[] = {
          "all that the journal has.", FIND_OUT},
     [CONTINUITY_SERVER_RESTORED] = {"server-restored",
                                     "The server's timeline, or its WAL on it, ends before what the "
-                                    "journal has, or differs from it: it was restored to an older state.",
+                                    "journal has, or differs from it: it was restored to an older state, or is "
+                                    "a standby that had not followed.",
                                     FIND_OUT},
     [CONTINUITY_SLOT_POISONED] =
         {"slot-poisoned",

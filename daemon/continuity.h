@@ -78,7 +78,12 @@ enum continuity_verdict continuity_slot(struct continuity *c,
 enum continuity_verdict continuity_timeline(const struct continuity *c, uint32_t timeline,
                                             uint64_t wal_lsn) MUST_CHECK;
 
-/** The history that leads to that timeline: true when something was read that is not part of it; `told` falls
+/** The history that leads to the server's timeline: one that does not have what was read last is another's, and how much of it was
+ *  read nobody can say. */
+enum continuity_verdict continuity_history(const struct continuity *c,
+                                           const struct timeline_history *history) MUST_CHECK;
+
+/** Of such a history: true when something was read that is not part of it; `told` falls
  *  back to *ret_at, where the timeline was left. */
 bool continuity_left(struct continuity *c, const struct timeline_history *history,
                      uint64_t *ret_at) MUST_CHECK;

@@ -150,8 +150,9 @@ void deliver_batch(struct router *r, struct batch *batch)
             send_entries(r, batch);
         r->messages += batch->messages;
         r->newest = batch->last;
-        if (!batch->ends_inside && position_compare(batch->last, r->progress) > 0)
-            r->progress = batch->last;
+        /* inside a transaction: to what stands whole */
+        r->progress = position_later(
+            r->progress, batch->ends_inside ? position_before_transaction(batch->last) : batch->last);
     }
     if (batch->mark && position_compare(batch->mark_position, r->progress) > 0)
         r->progress = batch->mark_position;

@@ -4,16 +4,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
+#include "base/clock.h"
 #include "durable_registry.h"
-
-static struct position later(struct position a, struct position b)
-{
-    return position_compare(a, b) < 0 ? b : a;
-}
 
 static uint64_t add_known(uint64_t a, uint64_t b)
 {
@@ -73,14 +69,14 @@ static bool filters_equal(const struct filter *a, size_t n, const struct filter 
 
 struct position durable_cursor(const struct durables *ds, const struct durable *d)
 {
-    return d->floats ? later(d->cursor, ds->floated) : d->cursor;
+    return d->floats ? position_later(d->cursor, ds->floated) : d->cursor;
 }
 
 struct position durable_stands(const struct durables *ds, const struct durable *d)
 {
     struct position cursor = durable_cursor(ds, d);
 
-    return d->gap.is ? later(cursor, d->gap.to) : cursor;
+    return d->gap.is ? position_later(cursor, d->gap.to) : cursor;
 }
 
 bool durables_float(const struct durables *ds)
@@ -105,7 +101,7 @@ void durable_sink(struct durables *ds, struct durable *d)
 {
     if (!d->floats)
         return;
-    d->cursor = later(d->cursor, in_front(ds, ds->floated));
+    d->cursor = position_later(d->cursor, in_front(ds, ds->floated));
     route_remove(ds->route, &d->member);
     d->floats = false;
     ds->floating--;
@@ -128,7 +124,7 @@ void durable_rise(struct durables *ds, struct durable *d)
 /* Nothing of the journal lies behind it, and nothing that was routed and is not yet there: to float is to skip that. */
 static bool is_at_end(const struct durables *ds, const struct durable *d)
 {
-    return position_compare(d->cursor, later(journal_end(ds->journal)->last, ds->floated)) >= 0;
+    return position_compare(d->cursor, position_later(journal_end(ds->journal)->last, ds->floated)) >= 0;
 }
 
 void durable_note_hole(const struct durables *ds, struct durable *d)
@@ -182,22 +178,6 @@ struct durable *durables_find(const struct durables *ds, struct bytes name)
     size_t i = name.size ? find_place(ds, name) : ds->n;
 
     return i < ds->n && bytes_equal(ds->all[i]->name, name) ? ds->all[i] : NULL;
-}
-
-bool durable_is_name(struct bytes name)
-{
-    if (name.size == 0 || name.size > CATALOG_NAME_MAX)
-        return false;
-    while (name.size) {
-        uint32_t c;
-        size_t n = text_utf8_sequence(name.data, name.size, &c);
-
-        /* a blank, and the one that looks like it: nobody could tell what a list shows */
-        if (n == 0 || !text_is_visible(c) || c == ' ' || c == 0xa0)
-            return false;
-        name = (struct bytes){name.data + n, name.size - n};
-    }
-    return true;
 }
 
 const char *durable_fault_text(enum durable_fault fault)
@@ -323,17 +303,18 @@ int durable_set_filters(struct durables *ds, struct durable *d, const struct fil
 void durable_move(struct durables *ds, struct durable *d, struct position cursor)
 {
     durable_sink(ds, d);
-    d->sent = later(d->sent, d->cursor);
+    d->sent = position_later(d->sent, d->cursor);
     d->cursor = cursor;
     d->resumes = position_is_inside(cursor);
     d->gap = (struct durable_gap){0};
+    d->mark = (struct durable_mark){0};
     /* what is on disk says no more where it stands: nothing may be dropped, or confirmed, on its word */
     d->stored = d->storing = (struct position){0};
     d->stored_gap = d->storing_gap = (struct position){0};
     durable_note_hole(ds, d);
     if (is_at_end(ds, d))
         durable_rise(ds, d);
-    durables_touch(ds, d, false, true);
+    durables_touch(ds, d, true, true); /* who is told where it stands now must find it there after a crash */
 }
 
 /* ---- holding ---- */
@@ -361,7 +342,7 @@ void durable_release(struct durables *ds, struct durable *d, bool settled)
 void durable_sent(struct durables *ds, struct durable *d, struct position position)
 {
     (void)ds;
-    d->sent = later(d->sent, position);
+    d->sent = position_later(d->sent, position);
 }
 
 void durable_acked(struct durables *ds, struct durable *d, struct position position, bool confirm)
@@ -369,7 +350,7 @@ void durable_acked(struct durables *ds, struct durable *d, struct position posit
     if (position_compare(position, d->cursor) > 0) {
         d->cursor = position;
         d->resumes = position_is_inside(position);
-        d->sent = later(d->sent, position);
+        d->sent = position_later(d->sent, position);
         if (d->gap.is && position_compare(position, d->gap.to) >= 0)
             d->gap = (struct durable_gap){0};
         else if (d->gap.is)
@@ -382,7 +363,7 @@ void durable_acked(struct durables *ds, struct durable *d, struct position posit
         ds->ops->confirmed(ds->owner, d, position);
         return;
     }
-    d->confirm = d->confirm_due ? later(d->confirm, position) : position;
+    d->confirm = d->confirm_due ? position_later(d->confirm, position) : position;
     d->confirm_due = true;
     durables_touch(ds, d, false, true);
 }
@@ -392,7 +373,42 @@ void durable_float(struct durables *ds, struct durable *d, struct position posit
 {
     (void)ds;
     if (d->holder && !d->gap.is && !d->resumes)
-        d->cursor = later(d->cursor, position);
+        d->cursor = position_later(d->cursor, position);
+}
+
+/* ---- suspended ---- */
+
+bool durable_suspend(struct durables *ds, struct durable *d, struct position at, const char *why)
+{
+    bool is_new = d->mark.since == 0 || strcmp(why, d->mark.why) != 0;
+    char text[POSITION_TEXT_SIZE];
+
+    if (!is_new && position_compare(at, d->mark.at) == 0)
+        return false;
+    if (d->mark.since == 0)
+        d->mark.since = clock_realtime_us();
+    d->mark.at = at;
+    (void)snprintf(d->mark.why, sizeof d->mark.why, "%s", why);
+    durables_touch(ds, d, false, false);
+    if (is_new)
+        log_line(ds->log, LOG_ERROR, "durable.suspended",
+                 "A durable subscription is suspended: the journal cannot be read for it. Whoever subscribes tries again.",
+                 LOG_STR("subscription", (const char *)d->name.data), LOG_STR("behind", position_format(at, text)),
+                 LOG_STR("why", d->mark.why));
+    return is_new;
+}
+
+void durable_read_on(struct durables *ds, struct durable *d, struct position at, bool all)
+{
+    char text[POSITION_TEXT_SIZE];
+
+    if (d->mark.since == 0 || (!all && position_compare(at, d->mark.at) <= 0))
+        return;
+    d->mark = (struct durable_mark){0};
+    durables_touch(ds, d, false, false);
+    log_line(ds->log, LOG_INFO, "durable.unsuspended",
+             "A durable subscription is not suspended any more: what could not be read for it has been read, or is told as a gap.",
+             LOG_STR("subscription", (const char *)d->name.data), LOG_STR("position", position_format(at, text)));
 }
 
 /* ---- routing ---- */
@@ -425,15 +441,15 @@ void durables_routed(struct durables *ds, const struct batch *batch)
         if (ds->all[i]->matched)
             durable_sink(ds, ds->all[i]);
     if (batch->n_entries)
-        at = later(at, batch->last);
-    ds->floated = later(ds->floated, at);
+        at = position_later(at, batch->last);
+    ds->floated = position_later(ds->floated, at);
 }
 
 void durables_fell_back(struct durables *ds)
 {
     for (size_t i = 0; ds->floating && i < ds->n; i++)
         if (ds->all[i]->floats)
-            ds->all[i]->cursor = later(ds->all[i]->cursor, in_front(ds, ds->floated));
+            ds->all[i]->cursor = position_later(ds->all[i]->cursor, in_front(ds, ds->floated));
     ds->floated = journal_end(ds->journal)->last;
 }
 
@@ -446,7 +462,7 @@ static bool is_same_transaction(struct position a, struct position b)
 
 static void extend_gap(struct durable *d, struct position to, uint64_t messages, uint64_t bytes)
 {
-    d->gap.to = later(d->gap.to, to);
+    d->gap.to = position_later(d->gap.to, to);
     d->gap.messages = add_known(d->gap.messages, messages);
     d->gap.bytes = add_known(d->gap.bytes, bytes);
 }
@@ -482,10 +498,10 @@ bool durables_stored_behind(struct durables *ds, struct position position)
     for (size_t i = 0; i < ds->n; i++) {
         struct durable *d = ds->all[i];
 
-        if (!d->on_disk || position_compare(later(d->stored, d->stored_gap), position) >= 0)
+        if (!d->on_disk || position_compare(position_later(d->stored, d->stored_gap), position) >= 0)
             continue;
         stored = false;
-        if (!d->in_commit || position_compare(later(d->storing, d->storing_gap), position) < 0)
+        if (!d->in_commit || position_compare(position_later(d->storing, d->storing_gap), position) < 0)
             durables_touch(ds, d, false, true);
     }
     return stored;
@@ -527,13 +543,14 @@ void durables_tick(struct durables *ds)
     }
 }
 
-void durables_bound(struct durables *ds, struct position wal)
+void durables_bound(struct durables *ds, struct position at, bool known)
 {
     if (ds->bound)
         return;
     ds->bound = true;
+    ds->known = known;
     for (size_t i = 0; i < ds->n; i++)
-        ds->all[i]->sent = later(ds->all[i]->sent, wal);
+        ds->all[i]->sent = position_later(ds->all[i]->sent, at);
 }
 
 bool durables_is_bound(const struct durables *ds)
@@ -552,12 +569,13 @@ int durables_new_era(struct durables *ds, const struct catalog_head *head, struc
         d->resumes = false;
         d->sent = (struct position){0};
         d->gap = (struct durable_gap){0};
+        d->mark = (struct durable_mark){0};
         d->measured.known = false;
         d->stored = d->storing = d->stored_gap = d->storing_gap = (struct position){0};
         durable_rise(ds, d);
         durables_touch(ds, d, false, true);
     }
-    ds->bound = true; /* nothing of this era was sent to anybody */
+    ds->bound = ds->known = true; /* nothing of this era was sent to anybody */
     durables_set_head(ds, head);
     return durables_store(ds);
 }

@@ -29,6 +29,10 @@
  * there; it stays until something behind it is acknowledged. A cursor that lies before the journal's oldest has such a gap too, of
  * which nothing is known.
  *
+ * Suspended is a name for whose holder the journal could not be read (durable_suspend): that is a mark, shown and stored,
+ * and nothing else. It may be held at any time, which is to try again; once what could not be read was passed the
+ * mark goes (durable_read_on), and else with the place: by durable_move and a new era.
+ *
  * What is on disk. A cursor there may be older than here: then some messages come again, and
  * are known to (redelivered). But two things have to be there first: a name, and its filters, before its SUBSCRIBE is
  * answered (durable_is_stored); and what was passed over or lost, before its segment goes (durables_stored_behind), or
@@ -99,6 +103,13 @@ struct durable_gap {
     uint64_t messages, bytes; /* UINT64_MAX: not known */
 };
 
+/** The journal could not be read for its last subscriber. Whoever subscribes tries again. */
+struct durable_mark {
+    int64_t since;      /* µs since 1970; 0: it is not suspended */
+    struct position at; /* what lies behind could not be read */
+    char why[CATALOG_REASON_MAX + 1];
+};
+
 /** What lies before a position, as it was measured (durable_lag.c). */
 struct durable_measured {
     bool known;
@@ -116,6 +127,7 @@ struct durable {
     struct position sent;
     struct durable_gap gap;
     uint64_t seen_ms, made_ms;       /* of the journal's running time */
+    struct durable_mark mark;
 
     struct session *holder;          /* NULL: absent */
     pid_t holder_pid;
@@ -167,12 +179,16 @@ bool durables_head(const struct durables *ds, struct catalog_head *ret);
 /** Stores it soon; `clean` counts for nothing here. */
 void durables_set_head(struct durables *ds, const struct catalog_head *head);
 
+/** Everything that is to be written, now; waits. 0 or a negative errno: what failed is still to be written. */
+int durables_store(struct durables *ds) MUST_CHECK;
+
 /** Nothing of before can be delivered any more, and positions of before compare with nothing: all cursors go to `after`. Stored before
  *  it returns: 0, or a negative errno. */
 int durables_new_era(struct durables *ds, const struct catalog_head *head, struct position after) MUST_CHECK;
 
-/** How far the server's WAL reaches at the first connect, or the journal, if there is none. */
-void durables_bound(struct durables *ds, struct position wal);
+/** How far the server's WAL reaches at the first connect: nobody was sent anything behind it. Not `known`: the journal's end, since there
+ *  is no server now and nothing more will come; what was sent before an unclean stop stays unknown to the next router. */
+void durables_bound(struct durables *ds, struct position at, bool known);
 /** Whether it is known, or not needed. */
 bool durables_is_bound(const struct durables *ds);
 
@@ -186,9 +202,6 @@ size_t durables_count(const struct durables *ds);
 struct durable *durables_at(const struct durables *ds, size_t i);
 /** NULL: there is none. */
 struct durable *durables_find(const struct durables *ds, struct bytes name);
-
-/** Whether it can be a name: 1 to CATALOG_NAME_MAX bytes of UTF-8, all of it visible, no blanks. */
-bool durable_is_name(struct bytes name);
 
 /** What is wrong with making a name. */
 enum durable_fault {
@@ -229,6 +242,14 @@ void durable_sent(struct durables *ds, struct durable *d, struct position positi
 void durable_acked(struct durables *ds, struct durable *d, struct position position, bool confirm);
 /** Nothing that the holder needs is at or before `position`, and it has acknowledged all that it was sent. */
 void durable_float(struct durables *ds, struct durable *d, struct position position);
+
+/* ---- suspended ---- */
+
+/** Reading for the holder has failed behind `at`, for that reason, a sentence of up to CATALOG_REASON_MAX bytes. True: that is new;
+ *  then it was logged. */
+bool durable_suspend(struct durables *ds, struct durable *d, struct position at, const char *why);
+/** The journal was read for the holder up to `at`, or (`all`) to its end. */
+void durable_read_on(struct durables *ds, struct durable *d, struct position at, bool all);
 
 /* ---- routing ---- */
 

@@ -26,7 +26,8 @@ struct durables {
     size_t floating;
     size_t matched;          /* of these, since the last durables_routed() */
     struct position floated; /* where the floating ones are; also inside a transaction of which they have had no part */
-    bool bound;              /* nothing was sent that `sent` does not tell */
+    bool bound;              /* nothing was sent that `sent` does not tell, … */
+    bool known;              /* … and that is so for the next router too */
 
     struct catalog_head head; /* .clean: whether the stop before was */
     bool has_head;
@@ -52,8 +53,6 @@ void durable_note_hole(const struct durables *ds, struct durable *d);
 
 /** The catalog is to be written: of `d`, with `filters` them too, or NULL: of the rest. `urgent`: somebody waits. */
 void durables_touch(struct durables *ds, struct durable *d, bool filters, bool urgent);
-/** Everything that is to be written, now; waits. 0 or a negative errno: what failed is still to be written. */
-int durables_store(struct durables *ds) MUST_CHECK;
 /** Frees it when nothing is under way any more. */
 void durables_free_if_idle(struct durables *ds);
 

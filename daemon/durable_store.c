@@ -88,6 +88,7 @@ static struct catalog_subscription subscription_of(const struct durables *ds, co
         .gap_bytes = d->gap.bytes,
         .seen_ms = d->seen_ms,
         .made_ms = d->made_ms,
+        .mark = {d->mark.since, d->mark.at, bytes_of_text(d->mark.why)},
     };
 }
 
@@ -398,6 +399,10 @@ static int read_name(void *owner, const struct catalog_subscription *s)
         d->stored_gap = s->gap_to;
     d->seen_ms = d->seen_stored_ms = s->seen_ms;
     d->made_ms = s->made_ms;
+    d->mark.since = s->mark.since;
+    d->mark.at = s->mark.at;
+    if (s->mark.why.size)
+        memcpy(d->mark.why, s->mark.why.data, MIN(s->mark.why.size, sizeof d->mark.why - 1));
     d->on_disk = d->is_there = true;
     return 0;
 }
@@ -433,7 +438,7 @@ static int read_all(struct durables *ds, char why[CATALOG_WHY_SIZE])
         memcpy(why, sentence, sizeof sentence);
     if (r < 0)
         return r;
-    ds->bound = ds->n == 0 || (ds->has_head && ds->head.clean);
+    ds->bound = ds->known = ds->n == 0 || (ds->has_head && ds->head.clean);
     return 0;
 }
 
@@ -484,7 +489,7 @@ int durables_finish(struct durables *ds, bool clean)
         d->dirty = true; /* where it floats, and what was sent */
     }
     /* what was sent before an unclean stop, and was not yet found out, stays unknown */
-    return store(ds, clean && ds->bound);
+    return store(ds, clean && ds->known);
 }
 
 /* ---- closing ---- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "intake.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,10 +53,28 @@ static void on_synced(void *owner, uint64_t mark, uint32_t connection)
 }
 
 /* Nothing at or below it is still to come: what is in the journal. What was dropped from behind its end comes again, and
- * who has not had it yet must not be told that it is past. */
+ * who has not had it yet must not be told that it is past. The rest of a transaction may never come: what stands before it
+ * is past all the same. */
 static struct position progress_of_end(const struct journal_end *end)
 {
-    return end->inside ? (struct position){0} : end->last;
+    return end->inside && position_is_inside(end->last) ? position_before_transaction(end->last) : end->last;
+}
+
+static const char *mend_of(int error)
+{
+    switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+        return "the state folder, or a part of it, was moved or removed: put it back, or restart the router, which says what is missing";
+    case EMFILE:
+    case ENFILE:
+        return "raise the limit on open files (LimitNOFILE), or segment-size";
+    case ENOSPC:
+    case EDQUOT:
+        return "make room in the state folder; the router goes on by itself, and nothing is lost meanwhile";
+    default:
+        return "look after the state folder's disk; the router goes on by itself once it can be written, and nothing is lost meanwhile";
+    }
 }
 
 static void on_failed(void *owner, int error, const char *what)
@@ -69,10 +88,31 @@ static void on_failed(void *owner, int error, const char *what)
     r->queue_full = false; /* it is empty, and on_written does not come */
     apply_hold(r);
     log_line(r->log, LOG_ERROR, "journal.failed", what, LOG_STR("error", strerror(error)),
-             LOG_STR("mend", "make room in the state folder; the router goes on by itself, and "
-                             "nothing is lost meanwhile"));
+             LOG_STR("mend", mend_of(error)));
     r->journal_error = error;
     source_suspend(&r->source, what);
+}
+
+/* The builder goes on from where the journal ends. */
+static void restore_builder(struct router *r)
+{
+    const struct journal_end *end = journal_end(r->journal);
+
+    builder_restore(&r->source.stream.builder, end->last, end->inside ? &end->begin : NULL,
+                    end->received_time);
+}
+
+static void on_retried(void *owner, int error)
+{
+    struct router *r = owner;
+
+    r->journal_error = error;
+    if (error)
+        return;
+    log_line(r->log, LOG_INFO, "journal.recovered", "The journal can be written again.");
+    restore_builder(r);
+    if (!r->state_gone)
+        source_go_on(&r->source);
 }
 
 static void on_differs(void *owner, struct position position, const char *what)
@@ -87,17 +127,9 @@ static const struct journal_ops journal_ops = {
     .written = on_written,
     .synced = on_synced,
     .failed = on_failed,
+    .retried = on_retried,
     .differs = on_differs,
 };
-
-/* The builder goes on from where the journal ends. */
-static void restore_builder(struct router *r)
-{
-    const struct journal_end *end = journal_end(r->journal);
-
-    builder_restore(&r->source.stream.builder, end->last, end->inside ? &end->begin : NULL,
-                    end->received_time);
-}
 
 /* ---- keeping ---- */
 
@@ -123,7 +155,7 @@ static bool is_news(const struct journal_end *end, const struct batch *batch)
  * came again before it and is compared. */
 static void take_mark(struct router *r, struct batch *batch)
 {
-    if (!is_news(journal_end(r->journal), batch)) {
+    if (!position_is_zero(batch->expected_from) || !is_news(journal_end(r->journal), batch)) {
         journal_append(r->journal, batch);
         return;
     }
@@ -138,6 +170,8 @@ bool intake_batch(struct router *r, struct batch *batch)
     if (journal_has_failed(r->journal))
         return false; /* it comes again */
     batch->connection = r->connection;
+    batch->expected_from = r->expected_from;
+    r->expected_from = (struct position){0};
     if (!batch->n_entries) {
         take_mark(r, batch);
         return true;
@@ -155,23 +189,32 @@ bool intake_batch(struct router *r, struct batch *batch)
     return !batch->again;
 }
 
-static void try_again(struct router *r)
+/* What is written where nobody will look for it must not be acknowledged. */
+static void look_after_state(struct router *r)
 {
-    int error = journal_retry(r->journal);
+    const char *part = state_missing(&r->state);
 
-    if (error < 0)
-        return;
-    log_line(r->log, LOG_INFO, "journal.recovered", "The journal can be written again.");
-    r->journal_error = 0;
-    restore_builder(r);
-    source_go_on(&r->source);
+    if (part && !r->state_gone) {
+        log_line(r->log, LOG_ERROR, "state.gone",
+                 "A part of the state folder was moved or removed; nothing is read from the server.",
+                 LOG_STR("state_dir", r->state.folder), LOG_STR("part", part),
+                 LOG_STR("mend", "put it back: the router goes on by itself; or restart the router, which says what is missing"));
+        source_suspend(&r->source, "a part of the state folder was moved or removed");
+    } else if (!part && r->state_gone) {
+        log_line(r->log, LOG_INFO, "state.back", "The state folder is whole again.",
+                 LOG_STR("state_dir", r->state.folder));
+    }
+    r->state_gone = part != NULL;
 }
 
 void intake_tick(struct router *r)
 {
-    if (journal_has_failed(r->journal)) {
-        try_again(r);
-    } else if (r->source.state == SOURCE_SUSPENDED) { /* it could not be begun */
+    look_after_state(r);
+    if (r->state_gone) {
+        /* it is no use */
+    } else if (journal_has_failed(r->journal)) {
+        journal_retry(r->journal);
+    } else if (r->source.state == SOURCE_SUSPENDED) { /* it could not be begun, or the folder is back */
         r->journal_error = 0;
         source_go_on(&r->source);
     }
@@ -210,7 +253,7 @@ static bool begin_first(struct router *r, struct position start)
 }
 
 /* Positions behind the gap do not compare with those before it: a new era, whose first entry is the gap. */
-static bool accept_into_new_era(struct router *r, struct position start, const char *reason)
+static bool accept_into_new_era(struct router *r, struct position start)
 {
     const struct position before = {start.timeline, start.lsn ? start.lsn - 1 : 0,
                                     POSITION_INDEX_END};
@@ -228,10 +271,51 @@ static bool accept_into_new_era(struct router *r, struct position start, const c
     r->newest = r->progress = before;
     r->unproven = false;
     builder_restore(&r->source.stream.builder, before, NULL, 0);
-    return builder_accept_gap(&r->source.stream.builder, start, reason) == 0;
+    return true;
 }
 
-bool intake_started(struct router *r, struct position start, enum continuity_verdict accepted)
+/* A stream is over, and what it read is handed on. Its marks are not for the next one, which runs for a while before it is looked
+ * at: that may be another server's. */
+void intake_changed(struct router *r)
+{
+    switch (r->source.state) {
+    case SOURCE_BACKING_OFF:
+    case SOURCE_SUSPENDED:
+    case SOURCE_GIVEN_UP:
+        r->connection++;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Nothing stands in an era that was begun behind a gap: whoever began it got no further. (A journal's first era begins where the slot
+ * stands, which is no end of anything.) */
+static bool is_bare(const struct router *r)
+{
+    struct segment_info first;
+
+    journal_segment_info(r->journal, 0, &first);
+    return first.after.index == POSITION_INDEX_END && journal_end(r->journal)->messages == 0 &&
+           position_compare(journal_end(r->journal)->last, first.after) == 0;
+}
+
+/* Whether the journal lacks the gap in front of `start`. What was accepted may have been written before the connection was lost,
+ * and may have to be written once more after a failure. */
+static bool is_gap_due(const struct router *r, struct position start,
+                       enum continuity_verdict accepted)
+{
+    const struct journal_end *end = journal_end(r->journal);
+    const struct position mark = {end->mark_timeline, end->mark, 0};
+
+    if (end->era > 1 && is_bare(r))
+        return true;
+    return accepted != CONTINUITY_GOES_ON && position_compare(start, end->last) > 0 &&
+           position_compare(start, mark) > 0;
+}
+
+bool intake_started(struct router *r, struct position start, bool looked_at,
+                    enum continuity_verdict accepted)
 {
     const struct journal_end *end = journal_end(r->journal);
     struct buf reason = BUF_INIT;
@@ -239,21 +323,24 @@ bool intake_started(struct router *r, struct position start, enum continuity_ver
 
     if (journal_has_failed(r->journal))
         return false;
-    if (accepted != CONTINUITY_GOES_ON) {
-        r->source.stream.proven = false; /* another slot, or made anew */
-        buf_printf(&reason, "accepted by the operator: %s", continuity_refusal(accepted)->text);
-    }
+    if (accepted != CONTINUITY_GOES_ON && !begun(r, names_unproven(r))) /* another slot, or made anew */
+        return false;
+    const char *why = accepted != CONTINUITY_GOES_ON ? continuity_refusal(accepted)->text
+                                                     : "The journal begins a new era here.";
+    buf_printf(&reason, "accepted by the operator: %.*s", (int)strlen(why) - 1, why); /* without its full stop */
     /* What the journal has behind `start` comes again. It is compared beside the loop, which must not hand out meanwhile
      * what another server, or an older state of this one, has instead. */
     r->unproven = !end->empty && position_compare(start, end->last) <= 0;
-    r->unproven_first = (struct position){0};
+    r->unproven_first = r->expected_from = (struct position){0};
+    if (r->unproven && looked_at && accepted == CONTINUITY_GOES_ON)
+        r->expected_from = start;
     r->connection++;
     r->mark_waiting = batch_unref(r->mark_waiting); /* that of the connection before */
     if (end->empty)
         done = begin_first(r, start);
     else if (continuity_is_new_era(accepted))
-        done = accept_into_new_era(r, start, buf_str(&reason));
-    else if (accepted != CONTINUITY_GOES_ON && position_compare(start, end->last) > 0)
+        done = accept_into_new_era(r, start);
+    if (done && is_gap_due(r, start, accepted))
         done = builder_accept_gap(&r->source.stream.builder, start, buf_str(&reason)) == 0;
     buf_deinit(&reason);
     return done;
@@ -269,7 +356,10 @@ int intake_open(struct router *r)
 
     int e = state_open(&r->state, settings->state_dir, why);
     if (e < 0) {
-        log_line(r->log, LOG_ERROR, "state", why);
+        log_line(r->log, LOG_ERROR, "state", why,
+                 LOG_STR("mend", e == -EBUSY    ? "stop that one first, or give this one a --state-dir of its own"
+                                 : e == -EACCES ? "run the router as the user whose folder it is, or give another --state-dir"
+                                                : "see that the folder can be made, or give another --state-dir"));
         return e == -EINVAL ? ROUTER_EXIT_USAGE : ROUTER_EXIT_FAILURE;
     }
     buf_printf(&folder, "%s/journal", r->state.folder);
@@ -284,7 +374,10 @@ int intake_open(struct router *r)
         log_line(r->log, LOG_ERROR, "journal", why);
         return e == -EBADMSG || e == -EPROTONOSUPPORT ? ROUTER_EXIT_DECIDE : ROUTER_EXIT_FAILURE;
     }
-    return names_open(r);
+    int status = names_open(r);
+    if (status == 0)
+        state_note(&r->state);
+    return status;
 }
 
 void intake_restore(struct router *r)

@@ -31,8 +31,11 @@
 int intake_open(struct router *r) MUST_CHECK;
 /** Tells the source, which is not yet started, and its builder what they go on from. */
 void intake_restore(struct router *r);
-/** Before streaming: begins the journal, or its new era, or keeps the accepted gap. False: not now. */
-bool intake_started(struct router *r, struct position start, enum continuity_verdict accepted);
+/** The source's state has changed. */
+void intake_changed(struct router *r);
+/** Before streaming: begins the journal, or its new era, or keeps the accepted gap; as source_ops.started. */
+bool intake_started(struct router *r, struct position start, bool looked_at,
+                    enum continuity_verdict accepted) MUST_CHECK;
 /** Keeps it. False: there is nothing to deliver. */
 bool intake_batch(struct router *r, struct batch *batch);
 /** Once a second: what waits for its time. */

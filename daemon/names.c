@@ -143,6 +143,15 @@ static int match(struct router *r)
 
     if (known)
         r->source.stream.proven = head.proven;
+    if (end->empty && known && durables_count(r->durables)) {
+        log_line(r->log, LOG_ERROR, "journal.missing",
+                 "The state folder has a catalog of durable subscriptions but no journal: what they had not read is lost.",
+                 LOG_STR("state_dir", r->state.folder), LOG_U64("subscriptions", durables_count(r->durables)),
+                 LOG_U64("catalog_system", head.system_identifier), LOG_U64("catalog_era", head.era),
+                 LOG_STR("mend", "put both back from the same copy; or move the folder away: a new journal begins where the "
+                                 "slot stands, and subscribers begin anew"));
+        return ROUTER_EXIT_DECIDE;
+    }
     if (end->empty || (known && head.system_identifier == end->system_identifier && head.era == end->era))
         return 0;
     if (known && head.era < end->era) {
@@ -189,6 +198,7 @@ int names_open(struct router *r)
     char why[CATALOG_WHY_SIZE];
     const struct retention_limits limits = {
         .size = settings->journal_size,
+        .segments = r->max_segments,
         .age_ms = settings->journal_age / 1000,
         .segment_size = settings->segment_size,
         .when_full = (enum when_full)settings->when_full,
@@ -201,17 +211,38 @@ int names_open(struct router *r)
         return e == -EBADMSG ? ROUTER_EXIT_DECIDE : ROUTER_EXIT_FAILURE;
     }
     retention_init(&r->retention, r->loop, r->journal, &limits, &retention_ops, r, r->log);
+    if (limits.segments && limits.size / limits.segment_size > limits.segments)
+        log_line(r->log, LOG_WARNING, "journal.few-descriptors",
+                 "The limit on open files leaves room for less journal than it may have.",
+                 LOG_U64("journal_size", limits.size), LOG_U64("files", limits.size / limits.segment_size),
+                 LOG_U64("files_at_most", limits.segments), LOG_STR("mend", "a larger segment-size, or LimitNOFILE"));
     return match(r);
 }
 
 void names_streaming(struct router *r)
 {
-    durables_bound(r->durables, (struct position){r->source.history.current, r->source.facts.wal_lsn, POSITION_INDEX_END});
+    const struct source *s = &r->source;
+    /* a source that is suspended has let go of the history */
+    uint32_t timeline = s->history.current ? s->history.current : s->continuity.timeline;
+
+    durables_bound(r->durables, (struct position){timeline, s->facts.wal_lsn, POSITION_INDEX_END}, true);
 }
 
 void names_given_up(struct router *r)
 {
-    durables_bound(r->durables, journal_end(r->journal)->last);
+    durables_bound(r->durables, journal_end(r->journal)->last, false);
+}
+
+int names_unproven(struct router *r)
+{
+    struct catalog_head head;
+
+    r->source.stream.proven = false;
+    if (!durables_head(r->durables, &head) || !head.proven)
+        return 0;
+    head.proven = false;
+    durables_set_head(r->durables, &head);
+    return durables_store(r->durables);
 }
 
 void names_synced(struct router *r)

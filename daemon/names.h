@@ -11,7 +11,8 @@
  * journal is begun, and behind the first segment of a new era, so a crash in between leaves
  *
  *   catalog's era before the journal's    the names go into the new era now
- *   no journal, but a catalog             the journal was taken away, or never begun: it is begun with the catalog's era
+ *   no journal, but a catalog             it was never begun: it is begun with the catalog's era. With names in the catalog it was
+ *                                         taken away, with what they had not read: refused
  *   a journal, but no catalog             the names were lost; to go on would let every subscriber begin at
  *                                         "now" without a word: refused
  */
@@ -38,6 +39,8 @@ void names_log_unread(struct router *r);
 void names_streaming(struct router *r);
 /** The source may not go on: the journal's end does. */
 void names_given_up(struct router *r);
+/** Nothing has come through this slot yet: it is another one. Waits for the disk: 0 or a negative errno. */
+int names_unproven(struct router *r) MUST_CHECK;
 /** Something of what came from the source is synced. */
 void names_synced(struct router *r);
 /** The journal has grown. */

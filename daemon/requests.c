@@ -10,6 +10,7 @@
 #include "clients.h"
 #include "codec/cbor.h"
 #include "codec/control_fields.h"
+#include "subscribe.h"
 
 /* An answer to "status" has some hundred bytes, and so for each session and each name. */
 #define ANSWER_ROOM 256u
@@ -229,7 +230,6 @@ static struct durable *take_name(struct router *r, struct session *s, const stru
 /* Where "seek" puts it. False: it was refused. */
 static bool take_position(struct router *r, struct session *s, uint64_t id, struct bytes text, struct position *ret)
 {
-    struct segment_info first;
     char word[POSITION_TEXT_SIZE];
 
     if (journal_end(r->journal)->empty) {
@@ -241,8 +241,7 @@ static bool take_position(struct router *r, struct session *s, uint64_t id, stru
         return true;
     }
     if (bytes_equal(text, bytes_of_text("oldest"))) {
-        journal_segment_info(r->journal, 0, &first);
-        *ret = first.after;
+        *ret = subscribe_oldest(r);
         return true;
     }
     if (text.size >= sizeof word) {

@@ -26,7 +26,7 @@ enum retention_verdict retention_decide(const struct retention_limits *limits, s
                                         uint64_t second_begun_ms, size_t names_behind,
                                         bool *ret_full)
 {
-    *ret_full = size > limits->size;
+    *ret_full = size > limits->size || (limits->segments && segments > limits->segments);
     if (segments <= JOURNAL_SEGMENTS_MIN)
         return RETENTION_KEEP;
     /* the oldest ends where the second begins */
@@ -57,9 +57,11 @@ static void set_paused(struct retention *r, bool paused)
             "from the server waits.",
             LOG_STR("subscription", r->pinned_by),
             LOG_U64("journal_bytes", journal_size(r->journal)),
-            LOG_U64("journal_size", r->limits.size),
+            LOG_U64("journal_size", r->limits.size), LOG_U64("segments", journal_segments(r->journal)),
             LOG_STR("mend",
-                    "let the subscriber go on, or raise journal-size, or walbus subscriptions rm"));
+                    r->limits.segments && journal_segments(r->journal) > r->limits.segments
+                        ? "let the subscriber go on, or raise LimitNOFILE or segment-size, or walbus subscriptions rm"
+                        : "let the subscriber go on, or raise journal-size, or walbus subscriptions rm"));
     else
         log_line(r->log, LOG_INFO, "journal.room", "The journal has room again: reading goes on.",
                  LOG_U64("journal_bytes", journal_size(r->journal)));

@@ -6,7 +6,7 @@
  * How much of the journal is kept: in whole segments, oldest first to go, at least
  * JOURNAL_SEGMENTS_MIN of them.
  *
- * A segment goes when the journal is larger than `size`, or when it is older than `age`, of
+ * A segment goes when the journal is larger than `size`, or has more than `segments` of them, or when it is older than `age`, of
  * the running time of routers, so that a clock that jumps expires nothing. It stays as long
  * as a durable subscription needs it: one that has a matching message in it behind its
  * cursor. Whether it has is looked up in the file, on a worker thread, only when the
@@ -72,6 +72,7 @@ struct retention_ops {
 
 struct retention_limits {
     uint64_t size, age_ms; /* bytes; ms, 0: none */
+    size_t segments;       /* each keeps a descriptor; 0: no limit */
     uint64_t segment_size; /* bytes: how much it may exceed `size` by, beside one transaction */
     enum when_full when_full;
 };

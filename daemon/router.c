@@ -56,15 +56,16 @@ static void on_changed(void *owner)
 {
     struct router *r = owner;
 
+    intake_changed(r);
     if (r->source.state == SOURCE_GIVEN_UP)
         give_up(r);
 }
 
-static bool on_started(void *owner, struct position start, enum continuity_verdict accepted)
+static bool on_started(void *owner, struct position start, bool looked_at, enum continuity_verdict accepted)
 {
     struct router *r = owner;
 
-    if (!intake_started(r, start, accepted))
+    if (!intake_started(r, start, looked_at, accepted))
         return false;
     snprintf(r->identity, sizeof r->identity, "%" PRIu64 "/%" PRIu32, r->source.continuity.system_identifier,
              journal_end(r->journal)->era);
@@ -244,21 +245,26 @@ static void on_signal(uv_signal_t *handle, int signum)
 
 /* ---- life ---- */
 
-/* As many as the descriptors allow, less what the router itself needs. */
-static size_t max_sessions(struct logger *log)
+/* Of the descriptors that the router itself does not need, sessions get up to a half; segments of the journal what is left. */
+static void share_descriptors(struct router *r)
 {
     struct rlimit files;
-    rlim_t least = ROUTER_DESCRIPTORS + 2 * ROUTER_SESSIONS_RESERVED;
+    rlim_t least = ROUTER_DESCRIPTORS + 2 * (2 * ROUTER_SESSIONS_RESERVED);
 
+    r->max_sessions = ROUTER_SESSIONS_MAX;
     if (getrlimit(RLIMIT_NOFILE, &files) < 0 || files.rlim_cur == RLIM_INFINITY)
-        return ROUTER_SESSIONS_MAX;
+        return;
+    rlim_t room = files.rlim_cur - MIN(files.rlim_cur, (rlim_t)ROUTER_DESCRIPTORS);
     if (files.rlim_cur < least) {
-        log_line(log, LOG_WARNING, "router.few-descriptors",
+        log_line(r->log, LOG_WARNING, "router.few-descriptors",
                  "The limit on open files leaves room for very few clients.",
                  LOG_U64("limit", files.rlim_cur), LOG_U64("needed", least));
-        return ROUTER_SESSIONS_RESERVED + 1;
+        r->max_sessions = ROUTER_SESSIONS_RESERVED + 1;
+    } else {
+        r->max_sessions = MIN((size_t)(room / 2), (size_t)ROUTER_SESSIONS_MAX);
     }
-    return MIN((size_t)(files.rlim_cur - ROUTER_DESCRIPTORS), (size_t)ROUTER_SESSIONS_MAX);
+    room -= MIN(room, (rlim_t)r->max_sessions);
+    r->max_segments = MAX((size_t)room * ROUTER_SEGMENTS_PERCENT / 100, (size_t)JOURNAL_SEGMENTS_MIN);
 }
 
 static void watch_signal(struct router *r, uv_signal_t *handle, int signum)
@@ -313,7 +319,8 @@ int router_open(struct router *r, uv_loop_t *loop, const struct settings *settin
                 const char *socket_path, bool accept_gap, struct logger *log)
 {
     *r = (struct router){
-        .loop = loop, .log = log, .settings = settings, .max_sessions = max_sessions(log), .state = STATE_INIT};
+        .loop = loop, .log = log, .settings = settings, .state = STATE_INIT};
+    share_descriptors(r);
     int status = open_parts(r, socket_path);
     if (status != 0) {
         free_parts(r);

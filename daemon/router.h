@@ -36,6 +36,9 @@
 #define ROUTER_SESSIONS_RESERVED 16u
 /** Descriptors that are kept for the router itself: its connections, its loop, its files. */
 #define ROUTER_DESCRIPTORS 32u
+/** Of the descriptors that sessions leave, the part that segments of the journal may take before retention acts: what is left is for a
+ *  transaction larger than the journal. */
+#define ROUTER_SEGMENTS_PERCENT 75u
 /** Most bytes of batches alive that the journal has written: of all that sessions wait to send. Who waits longest lets go; only a message
  *  that some session is just sending, and that cannot be read again, may be larger. */
 #define ROUTER_BYTES_MAX (16u << 20)
@@ -83,11 +86,14 @@ struct router {
     bool queue_full;            /* reading waits for the journal's queue */
     uint32_t connection;        /* to the server: its number */
     bool unproven;              /* what came again is being compared: nothing new goes out before it is written */
+    struct position expected_from;  /* for this connection's first batch; zero: that is told, or unknown */
     struct position unproven_first; /* the first new entries meanwhile; zero: none yet */
     uint64_t given_up_at;       /* uv_now() when the source gave up and the journal was served on; 0: not */
 
     struct session *sessions; /* list */
     size_t n_sessions, max_sessions;
+    bool state_gone;     /* a part of the state folder was moved or removed */
+    size_t max_segments; /* that retention keeps; 0: as many as the journal's size has room for */
     uint64_t next_session;
     struct session_reads reads;
     struct request_waiting *waiting; /* answers that take a while (requests.c) */

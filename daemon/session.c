@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/fd.h"
@@ -104,6 +105,29 @@ static int session_write(struct session *s)
     return r;
 }
 
+static size_t session_read(struct session *s);
+
+/* Its socket is broken, and its client most likely gone. What that said before is still heard: what it has acknowledged must
+ * not come again for want of a few reads. Requests are not (LEAVING), since nobody waits for their answers. As much is
+ * read as is there now: one that has only shut down its reading side could go on for ever. */
+static void session_hear_out(struct session *s, const char *reason)
+{
+    int there = 0;
+
+    if (s->state == SESSION_ACTIVE) {
+        s->lingers = true;
+        session_set(s, SESSION_LEAVING);
+    }
+    if (s->lingers && ioctl(s->fd, FIONREAD, &there) == 0) {
+        s->requests = 0; /* they cost nothing any more */
+        if (s->in_size)
+            session_handle_input(s);
+        for (size_t left = (size_t)there, got; left && s->lingers && (got = session_read(s)); left -= MIN(left, got))
+            ;
+    }
+    session_close(s, reason);
+}
+
 void session_flush(struct session *s)
 {
     int r;
@@ -120,7 +144,7 @@ void session_flush(struct session *s)
         }
         r = session_write(s);
         if (r < 0) {
-            session_close(s, strerror(-r));
+            session_hear_out(s, strerror(-r));
             return;
         }
     } while (session_read_on(s));
@@ -169,8 +193,8 @@ static void session_on_timer(uv_timer_t *timer)
     session_flush(s);
 }
 
-/* One read. 1: there may be more; 0: not now; the session may be closed afterwards. */
-static int session_read(struct session *s)
+/* One read. So many bytes came, and there may be more; 0: not now; the session may be closed afterwards. */
+static size_t session_read(struct session *s)
 {
     size_t want = session_input_wanted(s);
     size_t cap = MAX(s->in_size + want, (size_t)INPUT_START);
@@ -213,7 +237,7 @@ static int session_read(struct session *s)
         s->in = NULL;
         s->in_cap = 0;
     }
-    return s->state != SESSION_CLOSED;
+    return s->state != SESSION_CLOSED ? (size_t)got : 0;
 }
 
 size_t session_held(const struct session *s)
@@ -233,8 +257,8 @@ static void session_on_poll(uv_poll_t *poll, int status, int events)
 {
     struct session *s = poll->data;
 
-    if (status < 0) {
-        session_close(s, uv_strerror(status));
+    if (status < 0) { /* it has gone with something unread: EPOLLERR */
+        session_hear_out(s, "the socket has failed");
         return;
     }
     s->requests = 0;

@@ -48,6 +48,9 @@ struct session_ops {
     /** It has read all that the journal has written, and is live from here on: deliver what is not yet written, now. False:
      *  not now, and nothing was delivered; it asks again when session_wake() says that there is more. */
     bool (*caught_up)(void *owner, struct session *s);
+    /** The journal was read for it up to `told`. `why` NULL: and may be read on; else it cannot be, and this sentence says why: it is
+     *  let go when this returns. False: that has been said already, of the durable name that it holds. */
+    bool (*was_read)(void *owner, struct session *s, struct position told, const char *why);
     /** The session is gone: drop every pointer to it. Its member is still in the route: take it out. */
     void (*closed)(void *owner, struct session *s);
 };
@@ -115,7 +118,9 @@ struct session {
     struct durable *durable;            /* whose holder it is; NULL: ephemeral */
     bool looks_up, stored;              /* the owner's: it looks something up for the SUBSCRIBE; the name's cursor is used */
 
-    struct position told;   /* the last position queued for it, PROGRESS included, or passed over */
+    struct position told;   /* the last position queued for it, PROGRESS included, or passed over … */
+    bool passed_over;       /* … by reading what does not match: then the last one queued is … */
+    struct position said;   /* … this */
     struct position acked;
     bool owes;              /* it was queued something since it acknowledged all that it was told */
     bool was_live;          /* CLOSED: it was live before, or when the router stopped */

@@ -218,11 +218,14 @@ void session_handle_input(struct session *s)
     while (wants_input(s) && !session_is_choked(s) && s->requests < SESSION_REQUESTS_A_TURN && s->in_size - at >= FRAME_HEADER_SIZE) {
         struct frame_header h;
 
+        bool leaving = s->state == SESSION_LEAVING;
         if (frame_header_decode(s->in + at, &h) < 0) {
             refuse(s, CONTROL_ERROR_PROTOCOL, "a frame's bytes 6 and 7 must be zero");
+            s->lingers &= !leaving; /* no more can be made out */
             break;
         }
         if (h.size > frame_max(s)) {
+            s->lingers &= !leaving;
             refuse(s, CONTROL_ERROR_PROTOCOL, "a frame body of %u bytes%s, at most %u are accepted",
                    h.size, s->state == SESSION_GREETING ? " before HELLO" : "", frame_max(s));
             break;

@@ -26,6 +26,7 @@
 #include "session_read.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +36,7 @@ struct session_read {
     uv_work_t work;
     struct session_reads *reads;
     struct session *session;   /* NULL: it was closed while the worker read */
+    struct logger *log;        /* outlives both */
     struct session_read *next; /* that waits for its turn */
     bool waits;                /* for its turn */
     bool running;              /* what follows is the worker's … */
@@ -77,6 +79,7 @@ static void begin_anew(struct session_read *x)
 
     journal_place_drop(&x->read.place);
     x->read.told = s->told;
+    x->read.handed = s->passed_over ? s->said : s->told;
     x->read.inside = s->inside;
     x->read.resume = s->resume;
     x->read.skip = x->skip;
@@ -95,6 +98,7 @@ void session_fall_behind(struct session *s)
     }
     x->reads = s->reads;
     x->session = s;
+    x->log = s->log;
     x->work.data = x;
     x->read.journal = journal_ref(s->reads->journal);
     x->read.everything = s->member.everything;
@@ -246,17 +250,29 @@ static void tell_gap(struct session *s, const struct journal_read *r)
         session_put_gap(s, &s->reads->pool, &r->gap);
 }
 
-static void log_end(const struct session *s, const struct journal_read *r)
+/* Whoever has met it first says so, and nobody else will: also when its own result is of no use any more. */
+static void log_damage(const struct session_read *x)
 {
-    if (r->first)
-        log_line(s->log, LOG_ERROR, "journal.damaged",
+    if (x->read.first)
+        log_line(x->log, LOG_ERROR, "journal.damaged",
                  "The journal is damaged: what was written there is lost, and subscribers are told "
                  "of a gap.",
-                 LOG_STR("where", r->why));
-    if (r->end == READ_FAILED)
-        log_line(s->log, LOG_ERROR, "journal.unreadable",
-                 "The journal cannot be read; a subscriber is let go.", LOG_U64("session", s->id),
-                 LOG_STR("where", r->why), LOG_STR("error", strerror(r->error)));
+                 LOG_STR("where", x->read.why));
+}
+
+static void let_go(struct session *s, const struct journal_read *r)
+{
+    char why[128];
+
+    (void)snprintf(why, sizeof why, "the router cannot read its journal: %s", strerror(r->error));
+    bool is_new = s->state != SESSION_ACTIVE || s->ops->was_read(s->owner, s, r->told, why);
+    log_line(s->log, is_new ? LOG_ERROR : LOG_DEBUG, "journal.unreadable",
+             "The journal cannot be read; a subscriber is let go.", LOG_U64("session", s->id),
+             LOG_STR("where", r->why), LOG_STR("error", strerror(r->error)));
+    if (r->skip)
+        session_close(s, "the journal cannot be read");
+    else
+        session_error(s, CONTROL_ERROR_JOURNAL, why, true);
 }
 
 /* Takes what the worker has brought. May close the session. */
@@ -265,7 +281,6 @@ static void take(struct session *s)
     struct session_read *x = s->read;
     struct journal_read *r = &x->read;
 
-    log_end(s, r);
     if (s->state == SESSION_LEAVING)
         keep_rest(r);
     if (r->size)
@@ -273,14 +288,14 @@ static void take(struct session *s)
     if (r->end == READ_GAP || r->end == READ_DAMAGED) {
         tell_gap(s, r);
     } else if (r->end == READ_FAILED) {
-        if (r->skip)
-            session_close(s, "the journal cannot be read");
-        else
-            session_error(s, CONTROL_ERROR_JOURNAL, "the router cannot read its journal", true);
+        let_go(s, r);
     }
     if (s->state != SESSION_ACTIVE)
         return;
+    (void)s->ops->was_read(s->owner, s, r->told, NULL);
     s->told = r->told;
+    s->said = r->handed;
+    s->passed_over = position_compare(s->said, s->told) < 0;
     s->inside = r->inside;
     s->resume = r->resume;
     /* what it was being sent is not there, because a sync failed: it comes again */
@@ -298,6 +313,7 @@ static void on_worked(uv_work_t *work, int status)
     reads->running--;
     reads->reserved -= x->read.chunk;
     x->running = false;
+    log_damage(x);
     if (!s) {
         (void)session_read_free(x);
     } else if (x->stale) {

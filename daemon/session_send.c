@@ -20,6 +20,7 @@ bool session_is_at_end(const struct session *s)
 void session_note_place(struct session *s)
 {
     s->owes = true;
+    s->passed_over = false;
     if (s->outbox.n == 0 && s->outbox.owed == 0)
         s->outbox.place = (struct outbox_place){s->told, s->inside, s->resume};
 }
@@ -259,12 +260,16 @@ void session_send_commit(struct session *s, struct batch *batch, const struct ba
 
 void session_send_progress(struct session *s, struct position position)
 {
+    struct position known = s->passed_over ? s->said : s->told;
     uint8_t frame[FRAME_HEADER_SIZE + FRAME_PROGRESS_BODY];
 
     if (!session_is_live(s) || s->inside || s->resume || !outbox_is_empty(&s->outbox) ||
-        position_compare(position, s->told) <= 0)
+        position_compare(position, known) <= 0)
         return;
     buf_append(outbox_control(&s->outbox), frame, frame_progress_encode(frame, position));
-    s->told = position;
+    s->said = position;
+    s->passed_over = position_compare(position, s->told) < 0;
+    if (!s->passed_over)
+        s->told = position;
     s->must_flush = true;
 }

@@ -249,6 +249,7 @@ static void source_pause_here(struct source *s)
     if (!s->pausing || s->paused || s->stream.builder.inside || s->stream.builder.pending)
         return;
     s->paused = true;
+    s->paused_since = clock_monotonic_ns();
     source_apply_hold(s);
 }
 
@@ -271,6 +272,7 @@ void source_hand_on(struct source *s)
 void source_settled(struct source *s)
 {
     s->accept_gap = false;
+    s->accepted = CONTINUITY_GOES_ON;
 }
 
 bool source_is_asked(const struct source *s)
@@ -279,16 +281,20 @@ bool source_is_asked(const struct source *s)
 }
 
 /* The slot was looked at, or could not be: read. */
-static void source_streaming(struct source *s)
+static void source_streaming(struct source *s, bool looked_at)
 {
     char lsn[LSN_TEXT_SIZE];
 
     (void)uv_timer_stop(&s->step);
-    if (!s->ops->started(s->owner, s->start, s->accepted)) {
-        source_suspend(s, "the journal cannot be written");
+    bool started = s->ops->started(s->owner, s->start, looked_at, s->accepted);
+    if (s->state != SOURCE_CONFIRMING) /* the journal had something to tell meanwhile */
+        return;
+    if (!started) {
+        source_suspend(s, "the state folder cannot be written");
         return;
     }
-    s->accepted = CONTINUITY_GOES_ON;
+    if (continuity_is_new_era(s->accepted)) /* it is on the disk */
+        s->accepted = CONTINUITY_GOES_ON;
     buf_clear(&s->last_error);
     s->waited = false;
     s->in_use = false;
@@ -313,7 +319,7 @@ static void source_on_unconfirmed(uv_timer_t *timer)
              "The slot could not be looked at once it was held; going on. If it was moved right "
              "before, that goes unnoticed.",
              LOG_STR("slot", s->slot));
-    source_streaming(s);
+    source_streaming(s, false);
 }
 
 /* The stream runs and the slot is ours. */
@@ -460,6 +466,17 @@ static void source_watch_wal(struct source *s)
     s->wal_alarm = is_short;
 }
 
+/* The server wants to end this walsender, or will at the next checkpoint, which waits for that; and a walsender whose client
+ * does not read cannot even end. So it is let go of: whether the slot is kept is the server's to decide. Not while reading waits for
+ * the disk for a moment: a slot that is far behind must come on, and a transaction that has begun would come again from its start. */
+static bool source_must_let_go(const struct source *s)
+{
+    return s->state == SOURCE_STREAMING && s->paused &&
+           clock_monotonic_ns() - s->paused_since >= SOURCE_PAUSED_MS * UINT64_C(1000000) &&
+           (strcmp(s->facts.slot_wal_status, "unreserved") == 0 ||
+            strcmp(s->facts.slot_wal_status, "lost") == 0);
+}
+
 static void on_facts(void *owner, const struct server_facts *facts)
 {
     struct source *s = owner;
@@ -483,11 +500,17 @@ static void on_facts(void *owner, const struct server_facts *facts)
                          "word; connecting again.");
         return;
     }
+    if (source_must_let_go(s)) {
+        s->attempts = 0;
+        source_fail_with(s, "the server no longer reserves the WAL that the slot needs, and reading waits", "source.let-go",
+                         "The stream was closed so that a checkpoint need not wait for it; connecting again.");
+        return;
+    }
     /* held by this stream, it moves to what is acknowledged and no further */
     if (!source_judge(s, continuity_slot(&s->continuity, facts->slot_confirmed_flush_lsn)))
         return;
     if (s->state == SOURCE_CONFIRMING)
-        source_streaming(s);
+        source_streaming(s, s->start.lsn == facts->slot_confirmed_flush_lsn);
     s->ops->facts(s->owner);
 }
 
@@ -509,7 +532,9 @@ static void on_server_stopping(void *owner)
     log_line(s->log, LOG_INFO, "source.server-stopping", "The server is being shut down.",
              LOG_STR("slot", s->slot));
     uv_update_time(s->stopping.loop);
-    (void)uv_timer_start(&s->stopping, on_stopping, SOURCE_STOPPING_MS, 0);
+    /* what is not read cannot be acknowledged either: the server would wait for nothing */
+    (void)uv_timer_start(&s->stopping, on_stopping,
+                         s->paused ? 0 : SOURCE_STOPPING_MS, 0);
 }
 
 static const struct heartbeat_ops heartbeat_ops = {.facts = on_facts,

@@ -53,9 +53,10 @@ enum source_state {
 struct source_ops {
     /** As stream_ops.batch. */
     void (*batch)(void *owner, struct batch *batch);
-    /** Streaming begins at `start`, where the slot stands; nothing was read yet. `accepted`: what was refused before and
-     *  has been accepted now (CONTINUITY_GOES_ON: nothing). False: not now, the owner has said why; the source tries again. */
-    bool (*started)(void *owner, struct position start, enum continuity_verdict accepted);
+    /** Streaming begins at `start`, where the slot stands, or, if it could not be `looked_at` since it is held, stood right before;
+     *  nothing was read yet. `accepted`: what was refused before and has been accepted now (CONTINUITY_GOES_ON: nothing). False:
+     *  not now, the owner has said why; the source tries again. */
+    bool (*started)(void *owner, struct position start, bool looked_at, enum continuity_verdict accepted);
     /** Streaming runs: stream.builder knows where "now" is. */
     void (*streaming)(void *owner);
     /** A look-up's facts are in place. */
@@ -73,6 +74,8 @@ struct source_ops {
 #define SOURCE_STEP_MS 30000u
 /** How long the look at the slot behind START may take, in ms: some of the heartbeat's attempts to connect. */
 #define SOURCE_CONFIRM_MS 5000u
+/** Reading that waits for so long, in ms, waits for a subscriber, and not for the disk. */
+#define SOURCE_PAUSED_MS 5000u
 /** A stream that lasted for so long went well: the next failure is a new one. */
 #define SOURCE_WELL_MS 1000u
 
@@ -95,7 +98,8 @@ struct source {
 
     bool held;             /* the owner wants no more read for now */
     bool pausing;          /* … behind the transaction that is being read */
-    bool paused;           /* … and that is read */
+    bool paused;           /* … and that is read, … */
+    uint64_t paused_since; /* … since (clock_monotonic_ns) */
     bool accept_gap;       /* what is refused is accepted, until source_settled() */
     enum continuity_verdict accepted; /* what was, the gravest */
     struct position start; /* of this stream */

@@ -147,6 +147,8 @@ static void take_history(struct source *s, const PGresult *result)
         return;
     }
     s->history = history;
+    if (!source_judge(s, continuity_history(&s->continuity, &s->history)))
+        return;
     source_note_switch(s);
     source_judge_slot(s);
 }

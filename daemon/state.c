@@ -125,6 +125,12 @@ int state_open(struct state *s, const char *given, char why[STATE_WHY_SIZE])
     struct buf place = BUF_INIT;
     bool parents;
 
+    if (given && *given != '/') { /* in a variable it counts for nothing */
+        (void)snprintf(why, STATE_WHY_SIZE,
+                       "the state folder %.300s has no absolute path: started from elsewhere the router would not find its journal",
+                       given);
+        return -EINVAL;
+    }
     if (state_place(given, &place, &parents) < 0) {
         (void)snprintf(why, STATE_WHY_SIZE,
                        "no place for the state: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME is set; give one with "
@@ -144,12 +150,50 @@ int state_open(struct state *s, const char *given, char why[STATE_WHY_SIZE])
         int lock = -1;
         r = take_lock(folder, &lock, why);
         if (r == 0) {
-            *s = (struct state){folder, lock};
+            *s = (struct state){.folder = folder, .lock = lock};
             return 0;
         }
     }
     free(folder);
     return r;
+}
+
+static const char *const parts[STATE_PARTS] = {"lock", "journal", "catalog"};
+
+static int look_at(const struct state *s, const char *part, struct stat *st)
+{
+    struct buf path = BUF_INIT;
+
+    buf_printf(&path, "%s/%s", s->folder, part);
+    int r = path.failed ? -ENOMEM : stat(buf_str(&path), st) < 0 ? -errno : 0;
+    buf_deinit(&path);
+    return r;
+}
+
+void state_note(struct state *s)
+{
+    for (size_t i = 0; i < STATE_PARTS; i++) {
+        struct stat st;
+
+        if (look_at(s, parts[i], &st) < 0)
+            continue;
+        s->parts[i].device = st.st_dev;
+        s->parts[i].file = st.st_ino;
+    }
+}
+
+const char *state_missing(const struct state *s)
+{
+    for (size_t i = 0; i < STATE_PARTS; i++) {
+        struct stat st;
+        int r = look_at(s, parts[i], &st);
+
+        if (s->parts[i].file &&
+            (r == -ENOENT || r == -ENOTDIR ||
+             (r == 0 && (st.st_dev != s->parts[i].device || st.st_ino != s->parts[i].file))))
+            return parts[i];
+    }
+    return NULL;
 }
 
 void state_close(struct state *s)

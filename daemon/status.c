@@ -14,6 +14,8 @@ static const char *state_word(const struct router *r)
 {
     if (r->phase != ROUTER_RUNNING)
         return "stopping";
+    if (r->source.state == SOURCE_GIVEN_UP)
+        return "refused";
     if (r->retention.paused || r->journal_error)
         return "paused";
     switch (r->source.state) {
@@ -196,7 +198,7 @@ static void put_subscription(struct buf *out, const struct router *r, const stru
     struct durable_lag lag;
 
     durable_lag(r->durables, d, now, &lag);
-    cbor_put_map(out, d->holder ? 9 : 8);
+    cbor_put_map(out, 8 + (d->holder ? 1 : 0) + (d->mark.since ? 2 : 0));
     cbor_put_str(out, "name");
     cbor_put_text(out, d->name);
     put_position(out, "position", durable_stands(r->durables, d));
@@ -207,6 +209,14 @@ static void put_subscription(struct buf *out, const struct router *r, const stru
     cbor_put_bool(out, d->holder);
     if (d->holder)
         put_uint(out, "pid", (uint64_t)d->holder_pid);
+    if (d->mark.since) {
+        char since[CLOCK_TEXT_SIZE];
+
+        cbor_put_str(out, "suspended");
+        cbor_put_str(out, d->mark.why);
+        cbor_put_str(out, "suspended_since");
+        cbor_put_str(out, clock_format_rfc3339(d->mark.since, since));
+    }
     put_filters(out, "filters", d->filters->filters, d->filters->n_filters, filters_shown(r));
     put_filters(out, "exclude", d->filters->exclusions, d->filters->n_exclusions, filters_shown(r));
 }
@@ -227,7 +237,9 @@ static void put_last_error(struct buf *out, const struct router *r)
 {
     struct buf text = BUF_INIT;
 
-    if (r->journal_error)
+    if (r->source.state == SOURCE_GIVEN_UP)
+        buf_append(&text, r->source.last_error.data, r->source.last_error.size);
+    else if (r->journal_error)
         buf_printf(&text, "the journal cannot be written: %s", strerror(r->journal_error));
     else if (r->retention.paused)
         buf_printf(&text, "the journal is full, and the durable subscription %s needs its oldest messages",

@@ -51,6 +51,16 @@ static bool stream_may_renew(const struct stream *s)
            clock_monotonic_ns() - s->last_readable >= STREAM_RENEW_IDLE_NS;
 }
 
+/* The timer fires in `wait` ns, or before. */
+static void stream_report_in(struct stream *s, uint64_t now, uint64_t wait)
+{
+    if (s->report_at && now + wait >= s->report_at && now <= s->report_at)
+        return;
+    s->report_at = now + wait;
+    uv_update_time(s->report.loop);
+    (void)uv_timer_start(&s->report, stream_on_report, wait / 1000000 + 1, 0);
+}
+
 /* Reports if it is time, else sees to it that the timer fires then. */
 static void stream_report(struct stream *s)
 {
@@ -75,11 +85,7 @@ static void stream_report(struct stream *s)
     }
     if (s->renew) /* come back to see whether it is idle */
         wait = MIN(wait, STREAM_RENEW_IDLE_NS);
-    if (s->report_at == 0 || now + wait < s->report_at || now > s->report_at) {
-        s->report_at = now + wait;
-        uv_update_time(s->report.loop);
-        (void)uv_timer_start(&s->report, stream_on_report, wait / 1000000 + 1, 0);
-    }
+    stream_report_in(s, now, wait);
 }
 
 static void stream_on_report(uv_timer_t *timer)
@@ -97,8 +103,16 @@ static void stream_on_report(uv_timer_t *timer)
 
 void stream_advance(struct stream *s, uint64_t lsn)
 {
-    if (s->running)
-        feedback_advance(&s->feedback, lsn);
+    uint64_t now = clock_monotonic_ns(), wait;
+
+    if (!s->running)
+        return;
+    feedback_advance(&s->feedback, lsn);
+    /* The server may be silent from here on. It is told by the timer: who calls this may be in the middle of something. */
+    if (s->feedback.mark != s->feedback.reported) {
+        (void)feedback_is_due(&s->feedback, now, &wait);
+        stream_report_in(s, now, wait);
+    }
 }
 
 /* ---- handing on ---- */

@@ -57,11 +57,6 @@ static void refuse(struct router *r, struct session *s, const char *code, const 
 
 /* ---- positions ---- */
 
-static struct position later(struct position a, struct position b)
-{
-    return position_compare(a, b) < 0 ? b : a;
-}
-
 struct position subscribe_farthest(const struct router *r)
 {
     uint64_t read = MAX(r->source.continuity.told, r->newest.lsn);
@@ -71,20 +66,17 @@ struct position subscribe_farthest(const struct router *r)
 
 static struct position now_of(const struct router *r)
 {
-    return later(builder_now(&r->source.stream.builder), journal_end(r->journal)->last);
+    return position_later(builder_now(&r->source.stream.builder), journal_end(r->journal)->last);
 }
 
-static struct position oldest_of(const struct router *r)
+struct position subscribe_oldest(const struct router *r)
 {
     struct segment_info first;
 
     if (journal_segments(r->journal) == 0)
         return now_of(r);
     journal_segment_info(r->journal, 0, &first);
-    /* of a transaction whose beginning is dropped a gap is told, and not a whole one begun */
-    if (position_is_inside(first.after))
-        return (struct position){first.after.timeline, first.after.lsn - 1, POSITION_INDEX_END};
-    return first.after;
+    return journal_oldest_start(first.after);
 }
 
 /* ---- what workers look up ---- */
@@ -349,9 +341,9 @@ static bool check_name(struct router *r, struct session *s, const struct durable
 {
     const struct control_subscribe *c = &s->subscribe;
 
-    if (c->name.size && !durable_is_name(c->name)) {
+    if (c->name.size && !control_name_is_good(c->name)) {
         refuse(r, s, CONTROL_ERROR_INVALID, "the name of a durable subscription is 1 to %d bytes of visible characters, without blanks",
-               CATALOG_NAME_MAX);
+               CONTROL_NAME_MAX);
         return false;
     }
     if (c->start == CONTROL_START_STORED && !c->name.size) {
@@ -380,7 +372,7 @@ static bool find_start(struct router *r, struct session *s, bool final, struct p
         *ret = now_of(r);
         return true;
     case CONTROL_START_OLDEST:
-        *ret = oldest_of(r);
+        *ret = subscribe_oldest(r);
         return true;
     case CONTROL_START_TIME:
         look_up_time(r, s);
@@ -388,7 +380,7 @@ static bool find_start(struct router *r, struct session *s, bool final, struct p
     case CONTROL_START_POSITION:
         break;
     }
-    struct position known = later(subscribe_farthest(r), journal_end(r->journal)->last);
+    struct position known = position_later(subscribe_farthest(r), journal_end(r->journal)->last);
     if (position_compare(c->position, known) <= 0) {
         *ret = c->position;
         return true;

@@ -25,5 +25,7 @@ void subscribe_release(struct router *r, struct session *s);
 
 /** How far the server's WAL is known to reach. */
 struct position subscribe_farthest(const struct router *r);
+/** Behind which position "oldest" begins. */
+struct position subscribe_oldest(const struct router *r);
 
 #endif

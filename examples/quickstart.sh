@@ -91,7 +91,8 @@ main()
 if [ "${1:-}" = --session ]; then
     session "$2" "$3"
 elif [ "$#" -gt 0 ]; then
-    sed -n '3,7s/^# //p' "${BASH_SOURCE[0]}" >&2
+    echo "$0: what is '$1'?" >&2
+    sed -n '3,6s/^# //p' "${BASH_SOURCE[0]}" >&2
     exit 2
 else
     main

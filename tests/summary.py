@@ -16,6 +16,10 @@ import xml.etree.ElementTree as ElementTree
 
 CHECK = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)", re.M)
 SKIP = re.compile(r"^SKIP:? *(.*)", re.M)
+# What a Check test says that failed: where, F or E, and why.
+BAD = re.compile(r"^\S+:\d+:[FE]:.*", re.M)
+# Of one failure, so that whoever has only the output can begin somewhere.
+WHY_MAX = 400
 # What pytest-xdist appends to a test's name, behind all that the name itself may hold.
 GROUP = re.compile(r"@[^\]@]+$")
 
@@ -26,9 +30,10 @@ class Sum:
     def __init__(self):
         self.majors = {}
 
-    def add_failed(self, name, count=1):
+    def add_failed(self, name, count=1, why=""):
         self.failed += count
-        print(f"FAILED {name}")
+        why = " ".join(why.split())[:WHY_MAX]
+        print(f"FAILED {name}{': ' if why else ''}{why}")
 
     def add_skipped(self, name, why):
         self.skipped += 1
@@ -50,7 +55,8 @@ class Sum:
                         self.add_skipped(test["name"], why)
                     self.passed += max(checks - bad - len(skips), 0)
                     if bad or not good:
-                        self.add_failed(f"{test['name']} ({test['result']})", max(bad, 1))
+                        self.add_failed(f"{test['name']} ({test['result']})", max(bad, 1),
+                                        " ".join(m[0] for m in BAD.finditer(stdout)))
                 elif good:
                     self.passed += 1
                 else:
@@ -61,7 +67,7 @@ class Sum:
             name = GROUP.sub("", f"{case.get('classname')}::{case.get('name')}")
             kinds = {child.tag for child in case}
             if kinds & {"failure", "error"}:
-                self.add_failed(name)
+                self.add_failed(name, why=next(c.get("message") or "" for c in case if c.tag in ("failure", "error")))
             elif "skipped" in kinds:
                 self.add_skipped(name, case.find("skipped").get("message"))
             else:

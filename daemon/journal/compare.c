@@ -28,7 +28,7 @@ struct found {
     struct position position, from; /* GAP: its end and its start */
 };
 
-static void release(struct compare *c)
+void compare_drop(struct compare *c)
 {
     c->active = false;
     c->segment = segment_unref(c->segment);
@@ -37,7 +37,7 @@ static void release(struct compare *c)
 
 void compare_deinit(struct compare *c)
 {
-    release(c);
+    compare_drop(c);
     free(c->window);
     c->window = NULL;
 }
@@ -135,6 +135,8 @@ static int find_next(struct compare *c, struct journal *j, struct position passe
             struct segment *next = journal_segment_after(j, c->segment);
             if (!next)
                 return 0;
+            if (next->header.sequence != c->segment->header.sequence + 1)
+                c->dropped = next->header.after;
             segment_unref(c->segment);
             c->segment = next;
             c->window_of = NULL;
@@ -189,8 +191,7 @@ static int compare_order(struct position a, bool a_is_begin, struct position b, 
 
 static int order_of(const struct found *f, const struct batch_entry *e)
 {
-    if (f->type == FRAME_GAP)
-        return position_compare(f->position, e->position);
+    /* a GAP stands in front of the BEGIN that has the position where it ends */
     return compare_order(f->position, f->type == FRAME_BEGIN, e->position, e->type == FRAME_BEGIN);
 }
 
@@ -251,22 +252,27 @@ static int same_entry(struct compare *c, const struct batch *b, const struct bat
     return r == 1 ? same_bytes(c, b, e, f, skip + skipped, e->size) : r;
 }
 
-/* Looks the first entry of a run up. 0: the run is active; 1: the journal has nothing so old; a negative errno. */
+/* Looks the first entry of a run up. 0: the run is active; 1: the journal has nothing so old, and a run that is active goes on; a
+ * negative errno. */
 static int begin_run(struct compare *c, struct journal *j, const struct batch_entry *e)
 {
     struct position before = position_before(e->position);
     struct found f;
+    struct segment *s = journal_segment_of(j, before);
 
-    release(c);
-    c->segment = journal_segment_of(j, before);
-    if (!c->segment)
-        return -EBADMSG;
-    if (position_compare(e->position, c->segment->header.after) <= 0)
+    if (s && position_compare(e->position, s->header.after) <= 0) {
+        segment_unref(s);
         return 1;
+    }
+    compare_drop(c);
+    c->segment = s;
+    if (!s)
+        return -EBADMSG;
     int r = segment_verify(c->segment, false);
     if (r < 0)
         return r;
     c->at = segment_locate(c->segment, before).offset;
+    c->dropped = (struct position){0};
     while ((r = find_next(c, j, before, &f)) == 1 && order_of(&f, e) < 0)
         c->at += f.size;
     if (r < 0)
@@ -298,8 +304,10 @@ static int compare_entry(struct compare *c, struct journal *j, const struct batc
     while ((r = find_next(c, j, nowhere, &f)) == 1) {
         int order = order_of(&f, e);
 
+        if (order > 0 && position_compare(e->position, c->dropped) <= 0)
+            return COMPARE_SAME;
         if (f.type == FRAME_GAP && position_compare(f.from, e->position) <= 0 &&
-            position_compare(e->position, f.position) <= 0)
+            compare_order(e->position, e_is_begin, f.position, false) <= 0)
             return COMPARE_SAME;
         if (order > 0)
             break;
@@ -348,17 +356,69 @@ static int unknown(struct compare *c, int error, char what[COMPARE_WHAT_SIZE])
     else
         (void)snprintf(what, COMPARE_WHAT_SIZE, "%s cannot be read at offset %" PRIu64 ": %s",
                        c->segment ? c->segment->path : "the journal", c->at, strerror(-error));
-    release(c);
+    compare_drop(c);
     return COMPARE_UNKNOWN;
+}
+
+static int make_window(struct compare *c)
+{
+    return c->window || (c->window = malloc(COMPARE_WINDOW)) ? 0 : -ENOMEM;
+}
+
+int compare_expect(struct compare *c, struct journal *j, struct position from,
+                   char what[COMPARE_WHAT_SIZE])
+{
+    int r = make_window(c);
+
+    if (r < 0)
+        return r;
+    struct segment *first = journal_segment_first(j);
+    /* what retention has let go of cannot be looked for */
+    if (first && position_compare(from, first->header.after) <= 0)
+        from = position_next(first->header.after);
+    segment_unref(first);
+    /* A non-transactional message stands where its record ends: one that does so at the slot's place is behind it. A transaction
+     * stands where its commit record begins, and comes. */
+    const struct batch_entry e = {.type = FRAME_BEGIN, .position = from};
+    r = begin_run(c, j, &e);
+    if (r < 0)
+        return unknown(c, r, what);
+    c->last = from;
+    c->last_is_begin = false;
+    return COMPARE_SAME;
+}
+
+int compare_mark(struct compare *c, struct journal *j, uint64_t mark, uint32_t timeline,
+                 struct position *ret_at, char what[COMPARE_WHAT_SIZE])
+{
+    char text[POSITION_TEXT_SIZE], passed[LSN_TEXT_SIZE];
+    struct position nowhere = {0};
+    struct found f;
+    int r;
+
+    if (!c->active)
+        return COMPARE_SAME;
+    while ((r = find_next(c, j, nowhere, &f)) == 1) {
+        if (f.position.timeline > timeline ||
+            (f.position.timeline == timeline && f.position.lsn >= mark))
+            return COMPARE_SAME;
+        if (f.type != FRAME_GAP && f.position.timeline == timeline)
+            return differs(
+                f.position, ret_at, what,
+                "the journal has an entry at %s, which the server, being past %s, did not send again",
+                position_format(f.position, text), lsn_format(mark, passed));
+        c->at += f.size;
+    }
+    return r < 0 ? unknown(c, r, what) : COMPARE_SAME;
 }
 
 int compare_batch(struct compare *c, struct journal *j, const struct batch *b,
                   struct position *ret_at, char what[COMPARE_WHAT_SIZE])
 {
-    int r, result = COMPARE_SAME;
+    int r = make_window(c), result = COMPARE_SAME;
 
-    if (!c->window && !(c->window = malloc(COMPARE_WINDOW)))
-        return -ENOMEM;
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < b->n_entries; i++) {
         if (b->entries[i].type == FRAME_GAP) /* ours, not the server's */
             continue;
@@ -376,14 +436,17 @@ int compare_batch(struct compare *c, struct journal *j, const struct batch *b,
 int compare_end(struct compare *c, struct journal *j, const struct batch *b,
                 struct position *ret_at, char what[COMPARE_WHAT_SIZE])
 {
-    const struct batch_entry *e = &b->entries[0];
+    const struct batch_entry *e = b->entries, *end = e + b->n_entries;
     char text[POSITION_TEXT_SIZE], other[POSITION_TEXT_SIZE];
     struct position nowhere = {0};
     struct found f;
     int r = 0, result = COMPARE_SAME;
 
-    /* a GAP says itself that something will not come */
-    while (c->active && e->type != FRAME_GAP && (r = find_next(c, j, nowhere, &f)) == 1) {
+    while (e < end && e->type == FRAME_GAP) /* ours, not the server's: it says nothing of what is missing */
+        e++;
+    if (e == end)
+        return COMPARE_SAME;
+    while (c->active && (r = find_next(c, j, nowhere, &f)) == 1) {
         if (f.type != FRAME_GAP && f.position.timeline == e->position.timeline) {
             result = differs(
                 f.position, ret_at, what,
@@ -395,6 +458,6 @@ int compare_end(struct compare *c, struct journal *j, const struct batch *b,
     }
     if (r < 0)
         return unknown(c, r, what);
-    release(c);
+    compare_drop(c);
     return result;
 }

@@ -2,6 +2,7 @@
 #include "journal/fault.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -26,10 +27,15 @@ static struct fault faults[FAULTS_MAX];
 static size_t n_faults;
 static bool read_it;
 
+/* As a result of fault_at, but for what it does itself. */
+#define DIE  INT_MIN
+#define WAIT 0
+
 static const struct {
     const char *name;
     int result;
-} actions[] = {{"kill", 0}, {"ENOSPC", -ENOSPC}, {"EIO", -EIO}, {"short", FAULT_SHORT}};
+} actions[] = {
+    {"kill", DIE}, {"ENOSPC", -ENOSPC}, {"EIO", -EIO}, {"short", FAULT_SHORT}, {"slow", WAIT}};
 
 /* A test whose fault is written wrong must not pass. */
 static void parse_one(const char *text, size_t size)
@@ -71,6 +77,7 @@ static void parse(void)
 int fault_at(const char *point)
 {
     int result = 0;
+    bool slow = false;
 
     (void)pthread_mutex_lock(&lock);
     if (!read_it)
@@ -83,10 +90,13 @@ int fault_at(const char *point)
         for (size_t k = 0; k < ARRAY_SIZE(actions); k++)
             if (strcmp(actions[k].name, f->action) == 0)
                 result = actions[k].result;
-        if (result == 0)
+        if (result == DIE)
             (void)kill(getpid(), SIGKILL);
+        slow |= result == WAIT;
     }
     (void)pthread_mutex_unlock(&lock);
+    if (slow)
+        (void)usleep(FAULT_SLOW_MS * 1000u);
     return result;
 }
 

@@ -14,16 +14,18 @@
  *   kill              SIGKILL to this process
  *   ENOSPC, EIO       what was about to be done fails with that
  *   short             the write that was about to be done takes half
+ *   slow              what was about to be done takes FAULT_SLOW_MS longer
  *
  * Points: journal-write (before each write of records), journal-wrote (behind it), journal-sync and journal-synced
  * (around the sync of a segment), journal-segment (making one: before its file, before its name, before the
- * folder is synced), journal-retry (trying again after a failure), catalog-commit and catalog-committed (around a commit),
+ * folder is synced), journal-retry (trying again after a failure), journal-read (a step of reading for one session), catalog-commit and catalog-committed (around a commit),
  * feedback and feedback-sent (around a report to the server), delivery (before a live batch goes to a session).
  */
 
 #ifdef WALBUS_FAULTS
 /** What `short` gives. */
-#define FAULT_SHORT 1
+#define FAULT_SHORT   1
+#define FAULT_SLOW_MS 300u
 /** Any thread. 0: go on; FAULT_SHORT; a negative errno: fail with it. */
 int fault_at(const char *point);
 /** Forgets what was read of the environment, and the counts: for tests. */

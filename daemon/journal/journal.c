@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "journal/fault.h"
 #include "journal/writer.h"
 
 #define RING_START 64u
@@ -59,6 +57,12 @@ void journal_set_end(struct journal *j, const struct segment_header *h)
         .mark_timeline = j->writer.synced.mark_timeline,
     };
     end_set(j, &j->writer.synced);
+    /* what else is told before something was written says that nothing was */
+    (void)pthread_mutex_lock(&j->lock);
+    j->news.written = j->writer.synced;
+    j->news.end_mark = j->end.mark;
+    j->news.end_mark_timeline = j->end.mark_timeline;
+    (void)pthread_mutex_unlock(&j->lock);
 }
 
 const struct journal_end *journal_end(const struct journal *j)
@@ -106,8 +110,8 @@ static void release(struct journal *j, uint64_t done, void (*before_drop)(void *
 static void tell_failure(struct journal *j, const struct news *news)
 {
     end_set(j, &news->written);
-    j->end.mark = news->written.mark;
-    j->end.mark_timeline = news->written.mark_timeline;
+    j->end.mark = news->end_mark;
+    j->end.mark_timeline = news->end_mark_timeline;
     release(j, news->done, NULL);
     j->ops->failed(j->owner, -news->error, news->what);
 }
@@ -122,6 +126,17 @@ static void tell_progress(struct journal *j, const struct news *news)
         j->ops->synced(j->owner, news->synced_mark, news->synced_connection);
 }
 
+/* It has failed until the owner hears that it can go on: what is appended before would not follow what is there. */
+static void tell_retried(struct journal *j, int error)
+{
+    if (error == 0) {
+        (void)pthread_mutex_lock(&j->lock);
+        j->failed = false;
+        (void)pthread_mutex_unlock(&j->lock);
+    }
+    j->ops->retried(j->owner, -error);
+}
+
 /* What is called may append, and may close the journal. */
 static void deliver(struct journal *j)
 {
@@ -131,7 +146,7 @@ static void deliver(struct journal *j)
     while (!j->closing) {
         (void)pthread_mutex_lock(&j->lock);
         struct news news = j->news;
-        j->news.any = j->news.synced = j->news.failed = j->news.differs = false;
+        j->news.any = j->news.synced = j->news.failed = j->news.retried = j->news.differs = false;
         j->news.trouble_id = NULL;
         (void)pthread_mutex_unlock(&j->lock);
         if (!news.any)
@@ -140,6 +155,8 @@ static void deliver(struct journal *j)
             tell_failure(j, &news);
         else
             tell_progress(j, &news);
+        if (news.retried && !j->closing)
+            tell_retried(j, news.retry_error);
         if (news.trouble_id && !j->closing && strcmp(news.trouble, j->trouble) != 0) {
             (void)snprintf(j->trouble, sizeof j->trouble, "%s", news.trouble);
             log_line(j->log, LOG_WARNING, news.trouble_id,
@@ -175,7 +192,10 @@ static void on_prepare(uv_prepare_t *prepare)
 void journal_append(struct journal *j, struct batch *batch)
 {
     assert(!j->closing && !j->end.empty);
-    if (journal_pending(j) >= TRIM_FROM)
+    (void)pthread_mutex_lock(&j->lock);
+    bool trim = j->queue.tail - j->queue.head >= TRIM_FROM;
+    (void)pthread_mutex_unlock(&j->lock);
+    if (trim)
         batch_trim(batch);
     (void)pthread_mutex_lock(&j->lock);
     bool taken = !j->failed && !j->no_memory;
@@ -229,10 +249,10 @@ struct position journal_written(const struct journal *j)
 static bool is_settled(const struct journal *j)
 {
     return j->resting && !j->no_memory && !(j->doomed && !j->doomed_stuck) &&
-           (j->failed || j->taken == j->queue.tail);
+           (j->failed ? !j->retry : j->taken == j->queue.tail);
 }
 
-/* Under the lock: waits until nothing is left to do, or it has failed. */
+/* Under the lock: waits until nothing is left to do, or it has failed and is not trying again. */
 static void settle(struct journal *j)
 {
     if (is_settled(j))
@@ -264,78 +284,15 @@ bool journal_has_failed(const struct journal *j)
     return failed;
 }
 
-/* A sign that the next writes will not fail at once. A file system that cannot reserve is believed. */
-static int reserve_room(const struct journal *j, struct segment *s)
-{
-    uint64_t room = MAX(j->writer.wanted, (uint64_t)WRITER_RETRY_ROOM);
-    int r =
-        fallocate(s->fd, FALLOC_FL_KEEP_SIZE, SEGMENT_HEADER_SIZE, (off_t)room) < 0 ? -errno : 0;
-
-    return r == -EOPNOTSUPP || r == -ENOSYS || r == -EINVAL ? 0 : r;
-}
-
-/* A file that was just made, and is in no list. */
-static void unmake(struct segment *s)
-{
-    (void)unlink(s->path);
-    segment_unref(s);
-}
-
-/* What could not be synced may well be read back, and synced without an error at the next opening, although it is on no
- * disk: the kernel tells of that once. So it goes. Nobody reads there any more. */
-static bool cut_tail(struct journal *j)
-{
-    struct writer *w = &j->writer;
-
-    return w->writable && ftruncate(w->tail->fd, (off_t)w->synced.end.offset) == 0;
-}
-
-static void go_on(struct journal *j)
+void journal_retry(struct journal *j)
 {
     (void)pthread_mutex_lock(&j->lock);
-    j->failed = false;
-    (void)pthread_mutex_unlock(&j->lock);
-}
-
-int journal_retry(struct journal *j)
-{
-    struct writer *w = &j->writer;
-    struct segment *s;
-
-    (void)pthread_mutex_lock(&j->lock);
-    if (j->failed) /* what retention has let go of is to be gone: it makes room */
-        settle(j);
-    bool failed = j->failed, told = !j->news.failed;
-    (void)pthread_mutex_unlock(&j->lock);
-    if (!failed)
-        return 0;
-    if (!told) /* the owner still goes on from another end */
-        return -EAGAIN;
-    int r = FAULT("journal-retry");
-    if (r < 0)
-        return r;
-    bool cut = cut_tail(j);
-    /* Where nothing but the header stands, which is synced, and no sync has failed: else each attempt would leave a file. */
-    if (cut && w->wanted && w->synced.end.offset == SEGMENT_HEADER_SIZE) {
-        r = reserve_room(j, w->tail);
-        if (r < 0)
-            (void)cut_tail(j);
-        else
-            go_on(j);
-        return r;
+    /* An owner that has not heard of the failure still goes on from another end. */
+    if (j->failed && !j->news.failed && !j->news.retried) {
+        j->retry = true;
+        (void)pthread_cond_signal(&j->wake);
     }
-    struct segment_header h = writer_next_header(j);
-    r = writer_make_segment(j, &h, &s);
-    if (r < 0)
-        return r;
-    r = reserve_room(j, s);
-    if (r < 0) {
-        unmake(s);
-        return r;
-    }
-    writer_add_segment(j, s);
-    go_on(j);
-    return 0;
+    (void)pthread_mutex_unlock(&j->lock);
 }
 
 /* ---- eras ---- */
@@ -443,7 +400,7 @@ struct journal *journal_close(struct journal *j)
         (void)pthread_mutex_unlock(&j->lock);
         (void)pthread_join(j->thread, NULL);
         if (j->failed)
-            (void)cut_tail(j);
+            (void)writer_cut_tail(j);
     }
     while (j->queue.head < j->queue.tail)
         batch_unref(*ring_at(&j->queue, j->queue.head++));

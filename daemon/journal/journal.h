@@ -19,8 +19,8 @@
  *
  * Failure. When a write or a sync fails nothing more is written: the end of the journal
  * falls back to what the last good sync covered, everything queued is dropped, and
- * `failed` is told. The owner then stops the source, tells its builder the end, and tries
- * journal_retry from time to time; what followed is sent by the server again. Bytes once written
+ * `failed` is told. The owner then stops the source, tells its builder the end, and calls
+ * journal_retry from time to time, until `retried` says that it goes on; what followed is sent by the server again. Bytes once written
  * are never rewritten: after a failure, and after every opening, writing goes on
  * in a new segment, whose header says how far the one before is valid. (After a clean end the last one could be
  * continued, but then the journal would have to know which end was clean, and an end that was taken for one and was not
@@ -71,6 +71,9 @@ struct journal_ops {
     void (*synced)(void *owner, uint64_t mark, uint32_t connection);
     /** Writing failed, as above; `what` is one sentence. journal_end() is what is left. */
     void (*failed)(void *owner, int error, const char *what);
+    /** What journal_retry began is over. 0: it can be written again, from journal_end() on; the owner goes on. Else the errno for which
+     *  it still cannot be. */
+    void (*retried)(void *owner, int error);
     /** What came again at `position` is not what the journal has there. From that batch on nothing is written and no mark
      *  told, until an era begins: what is handed over is dropped. */
     void (*differs)(void *owner, struct position position, const char *what);
@@ -120,9 +123,10 @@ struct batch *journal_pending_at(const struct journal *j, size_t i);
 /** Everything at or below it is in the files and can be read there. */
 struct position journal_written(const struct journal *j);
 
-/** After `failed`: tries to go on in a new segment, in which there must be some room. Waits for the disk. 0, or a negative errno:
- *  still not; -EAGAIN: `failed` was not told yet. */
-int journal_retry(struct journal *j) MUST_CHECK;
+/** After `failed`: lets the journal thread try to go on, in a new segment, in which there must be some room; `retried` tells the end
+ *  of it. Nothing before `failed` was told, nor without a failure. */
+void journal_retry(struct journal *j);
+/** Until `retried` has told that it goes on. */
 bool journal_has_failed(const struct journal *j);
 
 /** Syncs what is queued and waits for it; for the clean stop. 0 or a negative errno. */

@@ -24,6 +24,7 @@
 
 #include <xxhash.h>
 
+#include "journal/fault.h"
 #include "journal/segment.h"
 #include "journal/window.h"
 
@@ -144,7 +145,7 @@ static bool end_with_gap(struct step *s, enum read_end end, struct position to, 
         .bytes = UINT64_MAX,
         .reason = bytes_of_text(reason),
     };
-    r->told = to;
+    r->told = r->handed = to;
     r->inside = goes_on;
     r->resume = false;
     return end_with(s, end);
@@ -189,8 +190,14 @@ static bool end_damaged(struct step *s, uint64_t offset)
 /* What window_want and its kin have answered. */
 static bool end_for(struct step *s, int error)
 {
+    const struct segment *segment = s->r->place.segment;
+
     if (error == -ENOBUFS)
         return end_with(s, READ_MORE);
+    if (atomic_load_explicit(&segment->size, memory_order_acquire) < s->w.limit) { /* a failed sync took it away */
+        journal_place_drop(&s->r->place);
+        return end_with(s, READ_MORE);
+    }
     if (error == -EBADMSG)
         return end_damaged(s, s->w.at);
     return end_failed(s, -error, strerror(-error));
@@ -245,6 +252,7 @@ static bool put_begin(struct step *s, const struct frame_begin *begin)
     struct position at = {f.timeline, f.commit_lsn, 0};
     if (position_compare(at, r->told) > 0)
         r->told = at;
+    r->handed = r->told;
     return true;
 }
 
@@ -277,7 +285,7 @@ static bool put_message(struct step *s, size_t size, struct position position)
         r->skip = 0;
         window_pass(&s->w, size);
     }
-    r->told = position;
+    r->told = r->handed = position;
     r->messages++;
     return true;
 }
@@ -385,6 +393,7 @@ static bool on_commit(struct step *s, size_t size)
         if (r->told.index == POSITION_INDEX_END - 1)
             frame[5] |= FRAME_FLAG_INCOMPLETE;
         put_frame(s, size);
+        r->handed = p;
     } else {
         (void)pass(s, size);
     }
@@ -417,7 +426,7 @@ static bool on_gap(struct step *s, size_t size)
         bytes_put_u64(body + 40, UINT64_MAX);
     }
     put_frame(s, size);
-    r->told = to;
+    r->told = r->handed = to;
     r->inside = false;
     r->resume = false;
     return true;
@@ -574,9 +583,12 @@ void journal_read_step(struct journal_read *r)
         (void)end_failed(&s, ENOMEM, "no memory to read it");
         return;
     }
-    if (r->place.segment)
+    int e = FAULT("journal-read");
+    if (e < 0)
+        (void)end_failed(&s, -e, "a read fails");
+    else if (r->place.segment)
         window_go(&s.w, r->place.segment, r->place.offset);
-    while (step_on(&s))
+    while (e >= 0 && step_on(&s))
         ;
     if (s.out == 0) {
         free(s.w.buf);

@@ -65,7 +65,8 @@ struct journal_read {
     struct journal_place place; /* in and out; to go on elsewhere, drop it and set `told` */
 
     /* in and out */
-    struct position told; /* the last position handed out or passed over */
+    struct position told; /* the last position handed out or passed over … */
+    struct position handed; /* … and the last one handed out */
     bool inside;          /* `told` lies in a transaction, at its index 0 or behind, whose BEGIN was handed out */
     bool resume;          /* `told` lies inside a transaction: its BEGIN is to be flagged resumed */
     uint64_t skip;        /* bytes of the next frame that were handed out already; a step can end so in a large one. When that frame is
@@ -104,8 +105,15 @@ struct journal_measure {
 };
 void journal_measure(struct journal *j, struct journal_measure *m);
 
-/** The first position of a message that was received at or after `time` (µs), as the position to start behind: never inside a
- *  transaction, unless the journal begins in it; any thread. 0; a negative errno. Without one: the journal's end. Older than the journal: `after` of its first segment. */
+/** Behind which position one begins who asks for all of a journal whose first segment is behind `after`. Of a transaction whose beginning
+ *  is dropped a gap is then told, and its rest does not look like all of it. */
+static inline struct position journal_oldest_start(struct position after)
+{
+    return position_is_inside(after) ? position_before_transaction(after) : after;
+}
+
+/** The first position of a message that was received at or after `time` (µs), as the position to start behind, which is never inside a
+ *  transaction; any thread. 0; a negative errno. Without one: the journal's end. Older than the journal: its journal_oldest_start(). */
 int journal_find_time(struct journal *j, int64_t time, struct position *ret) MUST_CHECK;
 
 /** Whether the oldest segment holds a message behind `after` that matches, and how much lies behind it there; any thread. */

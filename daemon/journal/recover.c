@@ -199,8 +199,8 @@ static int recover(struct journal *j, char why[JOURNAL_WHY_SIZE])
     journal_set_end(j, &tail->header);
     if (tail->file_size > w->now.end.offset)
         log_line(j->log, LOG_WARNING, "journal.torn",
-                 "The journal's last segment ends in bytes that are no whole record; the server "
-                 "sends again what they held.",
+                 "The journal's last segment ends in bytes that are no whole record. What was not acknowledged "
+                 "of them the server sends again; had they been, the slot is found to be beyond the journal.",
                  LOG_STR("file", tail->path), LOG_U64("offset", w->now.end.offset),
                  LOG_U64("bytes", tail->file_size - w->now.end.offset));
     return 0;

@@ -115,6 +115,9 @@ static int survey_segment(struct window *w, struct segment *s, uint64_t offset,
     for (window_go(w, s, offset); r == 0 && *ret_on && w->at < w->limit;)
         r = survey_frame(w, v, &scratch, ret_on);
     free(scratch);
+    /* a failed write has taken away what was read here: there it ends */
+    if (r < 0 && atomic_load_explicit(&s->size, memory_order_acquire) < w->limit)
+        return 0;
     return r == -ENOBUFS ? -EBADMSG : r; /* all that is asked for is small */
 }
 
@@ -243,7 +246,7 @@ int journal_find_time(struct journal *j, int64_t time, struct position *ret)
         (void)segment_unref(first);
         return -ENODATA;
     }
-    struct position oldest = first->header.after;
+    struct position after = first->header.after;
     (void)segment_unref(first);
     int r = segment_verify(s, false);
     if (r < 0) {
@@ -258,7 +261,7 @@ int journal_find_time(struct journal *j, int64_t time, struct position *ret)
     if (!x.found && x.before.index != POSITION_INDEX_END)
         x.before.index =
             0; /* the journal ends inside a transaction, which will be committed later */
-    *ret = position_compare(x.before, oldest) > 0 ? x.before : oldest;
+    *ret = position_compare(x.before, after) > 0 ? x.before : journal_oldest_start(after);
     return 0;
 }
 

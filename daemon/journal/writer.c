@@ -36,8 +36,11 @@ static void fail(struct journal *j, int error)
 {
     struct writer *w = &j->writer;
 
-    if (w->writable && w->dirty)
+    if (w->writable && w->dirty) {
+        w->was_read = atomic_load_explicit(&w->tail->size, memory_order_relaxed) > w->synced.end.offset;
         segment_fall_back(w->tail, &w->synced);
+        (void)writer_cut_tail(j); /* at once: a router that is killed now would find it */
+    }
     w->now = w->synced;
     w->n = w->n_iov = 0;
     w->dirty = false;
@@ -52,6 +55,8 @@ static void fail(struct journal *j, int error)
     j->news.any = true;
     j->news.done = j->queue.tail;
     j->news.written = w->synced;
+    j->news.end_mark = w->synced.mark;
+    j->news.end_mark_timeline = w->synced.mark_timeline;
     j->news.synced = false;
     j->news.failed = true;
     j->news.error = error;
@@ -218,11 +223,8 @@ static int flush(struct journal *j)
     if (!w->n)
         return 0;
     w->dirty = true; /* also when it fails half way */
-    uint64_t wanted = 0;
-    for (size_t i = 0; i < w->n; i++)
-        wanted += RECORD_SIZE + w->records[i].size;
     int r = write_all(w->tail->fd, w->iov, w->n_iov, offset);
-    w->wanted = r < 0 ? wanted : 0;
+    w->wanted = r < 0 ? w->now.end.offset - w->synced.end.offset : 0;
     if (r < 0)
         return failing(j, r, "writing %s failed", w->tail->path);
     for (size_t i = 0; i < w->n; i++) {
@@ -376,17 +378,9 @@ static void refuse(struct journal *j, struct position at, const char *what)
     (void)uv_async_send(&j->async);
 }
 
-/* Compares what came again, and before something new what did not. 0 or a negative errno. */
-static int compare(struct journal *j, const struct batch *b)
+/* One step of comparing. 0 or a negative errno. */
+static int compared(struct journal *j, int r, struct position at, const char *what)
 {
-    struct writer *w = &j->writer;
-    char what[COMPARE_WHAT_SIZE];
-    struct position at;
-
-    int r = flush(j); /* what it may have to find is in a file */
-    if (r == 0)
-        r = b->again ? compare_batch(&w->compare, j, b, &at, what)
-                     : compare_end(&w->compare, j, b, &at, what);
     if (r == COMPARE_DIFFERS)
         refuse(j, at, what);
     if (r == COMPARE_UNKNOWN)
@@ -396,12 +390,37 @@ static int compare(struct journal *j, const struct batch *b)
     return r < 0 ? r : 0;
 }
 
+/* What comes again, before something new what did not, and what a mark has passed. 0 or a negative errno; `refused` may be set. */
+static int compare(struct journal *j, const struct batch *b)
+{
+    struct writer *w = &j->writer;
+    char what[COMPARE_WHAT_SIZE];
+    struct position at = {0};
+
+    int r = flush(j); /* what it may have to find is in a file */
+    if (r == 0 && !position_is_zero(b->expected_from))
+        r = compared(j, compare_expect(&w->compare, j, b->expected_from, what), at, what);
+    if (r == 0 && b->n_entries) {
+        r = b->again ? compare_batch(&w->compare, j, b, &at, what)
+                     : compare_end(&w->compare, j, b, &at, what);
+        r = compared(j, r, at, what);
+    }
+    if (r == 0 && !w->refused && b->mark) {
+        r = compare_mark(&w->compare, j, b->mark, b->mark_position.timeline, &at, what);
+        r = compared(j, r, at, what);
+    }
+    return r;
+}
+
 static int take_batch(struct journal *j, const struct batch *b)
 {
     struct writer *w = &j->writer;
     int r = 0;
 
-    if (b->n_entries && (b->again || w->compare.active))
+    if (b->connection != w->connection)
+        compare_drop(&w->compare);
+    w->connection = b->connection;
+    if ((b->n_entries && b->again) || w->compare.active || !position_is_zero(b->expected_from))
         r = compare(j, b);
     if (r < 0 || w->refused)
         return r;
@@ -485,6 +504,18 @@ static void unlink_doomed(struct journal *j)
     }
 }
 
+static void try_again(struct journal *j)
+{
+    int r = writer_retry(j);
+
+    (void)pthread_mutex_lock(&j->lock);
+    j->retry = false;
+    j->news.any = j->news.retried = true;
+    j->news.retry_error = r;
+    (void)pthread_mutex_unlock(&j->lock);
+    (void)uv_async_send(&j->async);
+}
+
 static void rest(struct journal *j)
 {
     j->resting = true;
@@ -516,6 +547,10 @@ void *writer_run(void *journal)
             unlink_doomed(j);
         } else if (j->stop) {
             break;
+        } else if (j->failed && j->retry) {
+            (void)pthread_mutex_unlock(&j->lock);
+            try_again(j);
+            (void)pthread_mutex_lock(&j->lock);
         } else if (j->failed) {
             rest(j);
         } else if (j->no_memory) {

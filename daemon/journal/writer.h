@@ -13,7 +13,7 @@
  * The queue holds the loop's references, and the loop alone drops them, when `news` says how many
  * batches are done with; the journal thread only reads batches. The members of `struct writer` are the journal
  * thread's, except while it rests: it rests when it has failed, and when there is nothing in the queue and nothing to
- * be synced, until the loop appends, retries or closes. Beginning an era and retrying are done by the loop in such a rest.
+ * be synced, until the loop appends, asks for another attempt or closes. Beginning an era is done by the loop in such a rest.
  */
 
 #include <pthread.h>
@@ -72,6 +72,8 @@ struct news {
     bool failed;
     int error;
     char what[WRITER_WHAT_SIZE];
+    bool retried;
+    int retry_error; /* 0: it can be written again */
     bool differs;
     struct position differs_at;
     char differs_what[COMPARE_WHAT_SIZE];
@@ -81,7 +83,9 @@ struct news {
 
 struct writer {
     struct segment *tail;        /* the newest segment, one reference; NULL: there is no journal yet */
-    uint64_t wanted;             /* bytes of the write that failed: so much room must be there before it is tried again; 0: none did */
+    uint64_t wanted;             /* a write failed: so many bytes were not synced with it, and must find room; 0: none did */
+    bool was_read;               /* what was taken back then could be read: other entries must not stand there, or whoever has a place
+                                    there is in the middle of one */
     bool writable;               /* it was made by this process, and nothing has failed in it */
     struct segment_state now;    /* its end with what is staged … */
     struct segment_state synced; /* … and as far as it is on disk */
@@ -91,6 +95,7 @@ struct writer {
     uint32_t passed_connection;  /* … of this connection */
     uint64_t synced_at;          /* when the last sync began */
     bool refused;                /* what came again differs: nothing is written any more */
+    uint32_t connection;         /* of the batch taken last */
     struct compare compare;
 
     /* staged: what the next write takes */
@@ -135,6 +140,7 @@ struct journal {
     struct ring queue;      /* [head, taken) is with the journal thread or done */
     uint64_t taken;
     bool stop, finishing, failed, no_memory;
+    bool retry;    /* the owner wants it tried again; while it has failed */
     int error;     /* why it has failed */
     bool resting; /* the journal thread, as above */
     struct news news;
@@ -163,6 +169,12 @@ void doomed_add(struct journal *j, struct doomed *first, struct doomed **end);
 
 /** The journal thread. */
 void *writer_run(void *journal);
+
+/** retry.c: after a failure; what stands behind the tail's end is cut off. 0: it can be written again; or a negative errno. */
+int writer_retry(struct journal *j) MUST_CHECK;
+/** What could not be synced may well be read back, and synced without an error at the next opening, although it is on no
+ *  disk: the kernel tells of that once. So it goes; nobody reads there any more. Whether the tail ends where it should. */
+bool writer_cut_tail(struct journal *j);
 
 /** Makes the file of the segment behind the newest, from h (sequence, running and received time are set here). By the journal
  *  thread, or while it rests. 0 or a negative errno with writer.what. */

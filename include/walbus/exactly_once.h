@@ -75,7 +75,10 @@
  *
  * Many messages may share one transaction, which is faster: save the position of the
  * last of them, and acknowledge it behind COMMIT. A transaction of the publisher's is
- * handled whole when that is done at the delivery COMMIT.
+ * handled whole when that is done at the delivery COMMIT. It may stay open over a READY: what
+ * was delivered does not come twice, and the router keeps it until it is acknowledged. One
+ * exception: a GAP right behind READY whose positions are not above the last delivery says that the router has lost its
+ * place. Then ROLLBACK, close, and begin anew with load().
  *
  * PROGRESS is saved so that the position does not fall behind what the journal has while nothing matches;
  * once a minute is as good. One that did gets a GAP, although nothing that matches may be missing.

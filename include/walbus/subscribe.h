@@ -51,7 +51,8 @@
  *   durable (options.name)          behind the cursor that the router has stored under the name: what
  *                                   was delivered and is not acknowledged there comes again, flagged
  *                                   WALBUS_DELIVERY_REDELIVERED
- *   durable, WALBUS_KEEPS_POSITION  behind the last delivery, since it keeps its position itself
+ *   durable, WALBUS_KEEPS_POSITION  behind the last delivery, since it keeps its position itself: nothing comes twice, and
+ *                                   what is not acknowledged stays in the router's journal all the same
  *
  * What was published meanwhile comes out of the router's journal. What its retention has dropped
  * is told as a GAP, never passed over in silence. When the router has another journal by then (another server behind
@@ -143,7 +144,9 @@ struct walbus_delivery;
 /** Durable: `start` counts although the name has a stored cursor, which moves there. */
 #define WALBUS_OVERRIDE 0x4u
 /** Durable: the subscriber keeps its position itself, with the effects of messages (walbus/exactly_once.h). When it connects
- *  again it goes on behind its last delivery, not at the stored cursor, which moves there. */
+ *  again it goes on behind its last delivery, so its open transaction may go on too. The router's cursor goes no further than
+ *  what is acknowledged: it sends the rest once more, which is checked and not delivered. So if that transaction is rolled
+ *  back in the end, what it had handled can still be had, by a subscription that is opened anew behind the kept position. */
 #define WALBUS_KEEPS_POSITION 0x8u
 
 struct walbus_subscription_options {
@@ -164,7 +167,8 @@ struct walbus_subscription_options {
     size_t n_filters;
     const struct walbus_filter *exclusions;
     size_t n_exclusions;
-    /** Name of a durable subscription, 1 to WALBUS_MAX_NAME bytes of visible UTF-8 without blanks; NULL: an ephemeral
+    /** Name of a durable subscription, 1 to WALBUS_MAX_NAME bytes of visible UTF-8 without blanks (nothing of
+     *  Unicode's categories Cc, Cf, Zl, Zp and Zs, zero-width characters for one); NULL: an ephemeral
      *  one, which ends with this object. A name that the router does not have is made. Filters and exclusions take the
      *  place of those that are stored under it, for everything behind the cursor. */
     const char *name;
@@ -342,8 +346,9 @@ WALBUS_PUBLIC const char *walbus_subscription_error_code(const struct walbus_sub
 enum walbus_delivery_kind {
     /** The subscription stands: everything that matches behind this position will come. Again after each reconnect; a
      *  transaction that was open then ends here, without COMMIT. The rest of it comes behind a BEGIN of its own, or lies
-     *  in the GAP behind READY. Of a durable subscription, unless with WALBUS_KEEPS_POSITION, this position may lie
-     *  before earlier deliveries, which then come again. */
+     *  in the GAP behind READY. Of a durable subscription this position may lie before earlier deliveries, which
+     *  then come again; with WALBUS_KEEPS_POSITION it is that of the last one, and to acknowledge it is to acknowledge
+     *  that. */
     WALBUS_DELIVERY_READY = 1,
     /** Messages of one transaction follow, up to its COMMIT, to a GAP that swallows it, or to READY, if the connection
      *  breaks meanwhile. Then the same transaction may begin once more, with WALBUS_DELIVERY_RESUMED when a message of it

@@ -106,3 +106,15 @@ int socket_place_of_client(const char *given, char **ret, char why[SOCKET_PLACE_
                    folder ? folder : "", folder ? "/" SOCKET_NAME " or " : "");
     return -ENOENT;
 }
+
+const char *socket_place_mend(int error)
+{
+    switch (error) {
+    case ECONNREFUSED:
+        return "; nobody listens there: start walbusd";
+    case EACCES:
+        return "; only its owner and its group may connect (walbusd's socket-group)";
+    default:
+        return "";
+    }
+}

@@ -19,4 +19,8 @@ int socket_place_of_router(const char *given, char **ret,
 int socket_place_of_client(const char *given, char **ret,
                            char why[SOCKET_PLACE_WHY_SIZE]) MUST_CHECK;
 
+/** What to do about a router that cannot be reached at its socket for this errno, to be put behind the reason; "" when that says all.
+ *  Static. */
+const char *socket_place_mend(int error);
+
 #endif

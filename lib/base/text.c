@@ -71,11 +71,21 @@ bool text_is_utf8(struct bytes text)
     return true;
 }
 
+struct range {
+    uint32_t first, last;
+};
+
+static bool is_in(uint32_t code_point, const struct range *ranges, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (code_point >= ranges[i].first && code_point <= ranges[i].last)
+            return true;
+    return false;
+}
+
 bool text_is_visible(uint32_t code_point)
 {
-    static const struct {
-        uint32_t first, last;
-    } hidden[] = {
+    static const struct range hidden[] = {
         {0x0000, 0x001f}, /* C0 */
         {0x007f, 0x009f}, /* DEL, C1 */
         {0x061c, 0x061c}, /* Arabic letter mark */
@@ -84,10 +94,23 @@ bool text_is_visible(uint32_t code_point)
         {0x2066, 0x2069}, /* isolates */
     };
 
-    for (size_t i = 0; i < ARRAY_SIZE(hidden); i++)
-        if (code_point >= hidden[i].first && code_point <= hidden[i].last)
-            return false;
-    return true;
+    return !is_in(code_point, hidden, ARRAY_SIZE(hidden));
+}
+
+bool text_is_graphic(uint32_t code_point)
+{
+    /* neighbours of different categories share a row */
+    static const struct range blank[] = {
+        {0x0000, 0x0020},   {0x007f, 0x00a0},   {0x00ad, 0x00ad},   {0x0600, 0x0605},
+        {0x061c, 0x061c},   {0x06dd, 0x06dd},   {0x070f, 0x070f},   {0x0890, 0x0891},
+        {0x08e2, 0x08e2},   {0x1680, 0x1680},   {0x180e, 0x180e},   {0x2000, 0x200f},
+        {0x2028, 0x202f},   {0x205f, 0x2064},   {0x2066, 0x206f},   {0x3000, 0x3000},
+        {0xfeff, 0xfeff},   {0xfff9, 0xfffb},   {0x110bd, 0x110bd}, {0x110cd, 0x110cd},
+        {0x13430, 0x1343f}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0001, 0xe0001},
+        {0xe0020, 0xe007f},
+    };
+
+    return !is_in(code_point, blank, ARRAY_SIZE(blank));
 }
 
 void text_put_visible(struct buf *out, struct bytes text)

@@ -26,6 +26,12 @@ bool text_is_utf8(struct bytes text);
 bool text_is_visible(uint32_t code_point);
 
 /**
+ * Whether who reads it sees a sign there: not of Unicode's categories Cc and Cf (control and format characters, a zero-width
+ * joiner for one), Zl, Zp and Zs (separators, all spaces among them), as of version 15. For what is to be told apart by eye.
+ */
+bool text_is_graphic(uint32_t code_point);
+
+/**
  * Appends `text` so that a terminal shows it and does nothing else: printable
  * UTF-8 as it is, backslash doubled, control characters (C0, DEL, C1), line and
  * paragraph separators and bidirectional controls as \n, \t, \xHH or \u{HEX}, bytes that are

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/socket_place.h"
 #include "client/connection.h"
 #include "codec/cbor.h"
 #include "codec/control.h"
@@ -63,7 +64,8 @@ static enum walbus_result fail(struct request *r, enum walbus_result result, con
 static enum walbus_result no_router(struct request *r, int error)
 {
     enum walbus_result result =
-        fail(r, WALBUS_NO_ROUTER, "Cannot reach the router at %s: %s.", r->path, strerror(error));
+        fail(r, WALBUS_NO_ROUTER, "Cannot reach the router at %s: %s%s.", r->path, strerror(error),
+             socket_place_mend(error));
 
     errno = error;
     return result;

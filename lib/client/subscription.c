@@ -434,6 +434,7 @@ enum walbus_result walbus_subscription_ack(struct walbus_subscription *s,
     if (position_compare(p, s->acked) > 0) {
         s->acked = p;
         s->ack_queued = true;
+        subscription_settle(s);
     }
     if ((flags & WALBUS_ACK_CONFIRM) && position_compare(p, s->confirm) > 0) {
         s->confirm = p;
@@ -570,7 +571,7 @@ enum walbus_result walbus_subscription_next(struct walbus_subscription *s, int t
 
 struct walbus_position walbus_subscription_position(const struct walbus_subscription *s)
 {
-    return position_shown(s && s->was_ready ? s->sequence.last : (struct position){0});
+    return position_shown(s && s->was_ready ? subscription_place(s) : (struct position){0});
 }
 
 const char *walbus_subscription_identity(const struct walbus_subscription *s)

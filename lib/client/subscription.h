@@ -37,7 +37,19 @@ enum state { STATE_WAITING, STATE_GREETING, STATE_SUBSCRIBING, STATE_READY, STAT
 /** Longest code of an ERROR, with its NUL. The words of CONTROL_ERROR_… are of half that size. */
 #define SUBSCRIPTION_CODE_SIZE 32
 
-/** Where a SUBSCRIBE begins. CONTROL_START_POSITION: behind `sequence.last`. */
+/*
+ * The places of a subscriber that keeps its position (WALBUS_KEEPS_POSITION), when it connects again:
+ *
+ *   router   … 50 ──────────────── 60 ─────────────── 99 ── 100 …
+ *            settled               sequence.last      delivered
+ *
+ * 51 to 99 were delivered, and the caller has them in a transaction that is not committed. The override moves the router's
+ * cursor, and what is before a cursor may be dropped: so it says `settled`, the place up to which the caller has
+ * acknowledged, or the one in front of the first delivery that it has not. If the transaction then fails the router still has 51 to 99. If it does not, the caller must not get them
+ * twice: until the connection has come to `delivered` what comes is checked, and not handed on.
+ */
+
+/** Where a SUBSCRIBE begins. CONTROL_START_POSITION: behind subscription_resumes(). */
 struct subscription_start {
     enum control_start start;
     bool override;
@@ -62,13 +74,15 @@ struct walbus_subscription {
     bool stopping_seen; /* and the caller has had its turn since */
     bool told_gone;     /* the caller was told that the router is away */
 
-    /* The place. `sequence.last` is the last delivery's position, before the first READY the one of the options. */
+    /* The place. `sequence.last` is what this connection has come to: the last delivery's position, unless what comes
+     * was delivered before; before the first READY the position of the options. */
     struct sequence sequence;
     struct subscription_start start;   /* where the next connection goes on, in the same journal */
-    struct subscription_start asked;   /* what this connection's SUBSCRIBE says */
+    struct subscription_start asked;   /* what this connection's SUBSCRIBE says … */
+    struct position asked_position;    /* … with this position */
     bool asked_other;                  /* of another journal than the place belongs to */
     int64_t time;                      /* CONTROL_START_TIME */
-    bool keeps_position;               /* under a name too it goes on behind `sequence.last` */
+    bool keeps_position;               /* under a name too it goes on behind the last delivery */
     bool take_over;                    /* WALBUS_TAKE_OVER, until READY */
     bool waits;                        /* WALBUS_WAIT_FOR_ROUTER */
     bool was_ready;                    /* READY has come once */
@@ -90,6 +104,8 @@ struct walbus_subscription {
      * forgotten; zero: none yet. */
     struct position acked;     /* the highest that the caller gave, sent or queued */
     struct position delivered; /* durable: the highest that earlier connections delivered, and so may be given */
+    struct position settled;   /* behind the first READY: acknowledged up to here, or nothing there to acknowledge */
+    struct position owed;      /* the last delivery that asks for it: a MESSAGE, a COMMIT, a GAP */
     bool ack_queued, ack_confirm;
     bool ack_sending;        /* it is among what the connection still has to send */
     struct position confirm; /* the highest that the caller wanted confirmed */
@@ -112,6 +128,15 @@ void subscription_reconnect(struct walbus_subscription *s);
 
 /** Forgets all acknowledgements: what they say means nothing to this router, or any more. */
 void subscription_forget_acks(struct walbus_subscription *s);
+
+/** The last delivery's position, whichever connection it came on: what the caller goes on behind. */
+struct position subscription_place(const struct walbus_subscription *s);
+
+/** Behind which position the router is asked to go on. Never behind subscription_place(). */
+struct position subscription_resumes(const struct walbus_subscription *s);
+
+/** Moves `settled`, if all that was delivered is acknowledged. */
+void subscription_settle(struct walbus_subscription *s);
 
 /** Makes the frame SUBSCRIBE. */
 void subscription_put_subscribe(const struct walbus_subscription *s,

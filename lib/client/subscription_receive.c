@@ -55,6 +55,23 @@ static void breach_of_body(struct walbus_subscription *s, uint8_t type, const ch
 
 /* ---- the place ---- */
 
+struct position subscription_place(const struct walbus_subscription *s)
+{
+    return s->keeps_position ? position_later(s->sequence.last, s->delivered) : s->sequence.last;
+}
+
+struct position subscription_resumes(const struct walbus_subscription *s)
+{
+    return s->keeps_position && s->was_ready ? s->settled : s->sequence.last;
+}
+
+void subscription_settle(struct walbus_subscription *s)
+{
+    s->settled = position_later(s->settled, s->acked);
+    if (position_compare(s->settled, s->owed) >= 0)
+        s->settled = position_later(s->settled, subscription_place(s));
+}
+
 static bool identity_is_other(const struct walbus_subscription *s, struct bytes identity)
 {
     struct bytes held = bytes_of_text(s->identity);
@@ -76,7 +93,7 @@ static void lose(struct walbus_subscription *s, const char *fmt, ...)
     va_end(ap);
     s->lost = true;
     s->gap = (struct frame_gap){
-        .from = position_next(s->sequence.last),
+        .from = position_next(subscription_place(s)),
         .messages = UINT64_MAX,
         .bytes = UINT64_MAX,
     };
@@ -104,7 +121,7 @@ void subscription_put_subscribe(const struct walbus_subscription *s,
         .n_exclusions = s->n_exclusions,
         .name = bytes_of_text(s->name),
         .start = start.start,
-        .position = s->sequence.last,
+        .position = subscription_resumes(s),
         .time = s->time,
         .take_over = s->take_over,
         .override = start.override,
@@ -122,6 +139,7 @@ static int send_subscribe(struct walbus_subscription *s, struct subscription_sta
     if (rc == 0) {
         s->state = STATE_SUBSCRIBING;
         s->asked = start;
+        s->asked_position = subscription_resumes(s);
     }
     return rc;
 }
@@ -167,11 +185,15 @@ static int on_welcome(struct walbus_subscription *s, struct bytes body)
 static void keep_acks(struct walbus_subscription *s, bool same, struct position position)
 {
     /* Given in another journal, or, without a stored cursor, where this one has lost it: counts from here anew. */
-    if (!same || (!s->name && position_compare(s->acked, position) > 0))
+    if (!same || ((!s->name || s->lost) && position_compare(s->acked, position) > 0))
         subscription_forget_acks(s);
-    else if (s->name && s->was_ready && !s->moved &&
+    else if (s->name && s->was_ready && !s->moved && !s->lost &&
              position_compare(s->sequence.last, s->delivered) > 0)
         s->delivered = s->sequence.last;
+    if (!same || !s->was_ready || s->lost) {
+        s->settled = position;
+        s->owed = (struct position){0};
+    }
     s->moved = false;
     /* A router that was killed may have taken it, and not stored it. */
     if (s->name && position_compare(s->acked, position) > 0)
@@ -212,7 +234,7 @@ static int become_ready(struct walbus_subscription *s, const struct control_subs
     s->knows_identity = s->was_ready = true;
     s->state = STATE_READY;
     s->ready_ns = clock_monotonic_ns();
-    delivery_ready(&s->delivery, subscribed->position, subscribed->stored);
+    delivery_ready(&s->delivery, subscription_place(s), subscribed->stored);
     return 1;
 }
 
@@ -245,13 +267,11 @@ static int on_subscribed(struct walbus_subscription *s, struct bytes body)
         return 0;
     }
     if (s->asked.start == CONTROL_START_POSITION && !subscribed.stored) {
-        int order = position_compare(subscribed.position, s->sequence.last);
-
-        if (order < 0) {
+        if (position_compare(subscribed.position, s->asked_position) < 0) {
             breach_of_body(s, FRAME_SUBSCRIBED, "It starts before the position asked for.");
             return 0;
         }
-        if (order > 0)
+        if (position_compare(subscribed.position, subscription_place(s)) > 0)
             lose(s, "the router started behind the position that was asked for");
     }
     return become_ready(s, &subscribed);
@@ -276,7 +296,7 @@ static bool passes(const struct walbus_subscription *s, const struct control_err
         return s->was_ready && !s->keeps_position;
     return (s->was_ready || s->waits) &&
            (code_is(e, CONTROL_ERROR_TOO_SLOW) || code_is(e, CONTROL_ERROR_SOURCE) ||
-            code_is(e, CONTROL_ERROR_LIMIT));
+            code_is(e, CONTROL_ERROR_LIMIT) || code_is(e, CONTROL_ERROR_JOURNAL));
 }
 
 static void wait_and_reconnect(struct walbus_subscription *s, const struct control_error *e,
@@ -373,7 +393,23 @@ static int on_acked(struct walbus_subscription *s, struct bytes body)
     return 1;
 }
 
-/** The router's reason needs a NUL, and so memory of its own. */
+/** Whether everything up to `p` was handed on by an earlier connection: see the places in subscription.h. */
+static bool is_known(const struct walbus_subscription *s, struct position p)
+{
+    return s->keeps_position && position_compare(p, s->delivered) <= 0;
+}
+
+/** BEGIN of a transaction of which the caller has had a part, and this connection none. */
+static void resume_begin(const struct walbus_subscription *s, struct frame_begin *begin)
+{
+    struct position known = s->delivered;
+
+    if (s->keeps_position && known.timeline == begin->timeline && known.lsn == begin->commit_lsn &&
+        position_is_inside(known))
+        begin->flags |= FRAME_FLAG_RESUMED;
+}
+
+/** The router's reason needs a NUL, and so memory of its own. As on_data(). */
 static int on_gap(struct walbus_subscription *s, struct frame_header h, const uint8_t *body,
                   char why[SEQUENCE_WHY_SIZE])
 {
@@ -388,62 +424,125 @@ static int on_gap(struct walbus_subscription *s, struct frame_header h, const ui
     if (s->reason.failed)
         return -ENOMEM;
     rc = sequence_gap(&s->sequence, &gap, why);
-    if (rc == 0)
-        delivery_gap(&s->delivery, &gap, reason);
-    return rc;
+    if (rc < 0)
+        return rc;
+    if (is_known(s, gap.to))
+        return 0;
+    if (is_known(s, gap.from)) { /* nobody has counted the rest alone */
+        gap.from = position_next(s->delivered);
+        gap.messages = gap.bytes = UINT64_MAX;
+    }
+    s->owed = gap.to;
+    delivery_gap(&s->delivery, &gap, reason);
+    return 1;
 }
 
+/* A delivery that is to be acknowledged. If it is the only one, whatever lies before it is done with, also what did not match: the
+ * router may have let go of that, and would tell a gap of it. */
+static void owe(struct walbus_subscription *s, struct position position)
+{
+    if (position_compare(s->settled, s->owed) >= 0)
+        s->settled = position_later(s->settled, position_before_transaction(position));
+    s->owed = position;
+}
+
+static int on_begin(struct walbus_subscription *s, struct frame_header h, const uint8_t *body,
+                    char why[SEQUENCE_WHY_SIZE])
+{
+    struct frame_begin begin;
+    int rc = frame_begin_decode(h, body, &begin);
+
+    if (rc == 0)
+        rc = sequence_begin(&s->sequence, &begin, why);
+    if (rc < 0)
+        return rc;
+    if (is_known(s, (struct position){begin.timeline, begin.commit_lsn, POSITION_INDEX_END}))
+        return 0;
+    resume_begin(s, &begin);
+    delivery_begin(&s->delivery, &begin, subscription_place(s));
+    return 1;
+}
+
+static int on_message(struct walbus_subscription *s, struct frame_header h, const uint8_t *body,
+                      char why[SEQUENCE_WHY_SIZE])
+{
+    struct frame_message message;
+    int rc = frame_message_decode(h, body, &message);
+
+    if (rc == 0)
+        rc = sequence_message(&s->sequence, &message, why);
+    if (rc < 0)
+        return rc;
+    if (is_known(s, message.position))
+        return 0;
+    owe(s, message.position);
+    delivery_message(&s->delivery, &message,
+                     position_compare(message.position, s->redelivered_to) <= 0);
+    return 1;
+}
+
+static int on_commit(struct walbus_subscription *s, struct frame_header h, const uint8_t *body,
+                     char why[SEQUENCE_WHY_SIZE])
+{
+    struct frame_commit commit;
+    int rc = frame_commit_decode(h, body, &commit);
+
+    if (rc == 0)
+        rc = sequence_commit(&s->sequence, &commit, why);
+    if (rc < 0)
+        return rc;
+    if (is_known(s, s->sequence.last))
+        return 0;
+    owe(s, s->sequence.last);
+    delivery_commit(&s->delivery, &commit);
+    return 1;
+}
+
+static int on_progress(struct walbus_subscription *s, struct frame_header h, const uint8_t *body,
+                       char why[SEQUENCE_WHY_SIZE])
+{
+    struct position progress;
+    int rc = frame_progress_decode(h, body, &progress);
+
+    if (rc == 0)
+        rc = sequence_progress(&s->sequence, progress, why);
+    if (rc < 0)
+        return rc;
+    if (is_known(s, progress))
+        return 0;
+    subscription_settle(s);
+    delivery_progress(&s->delivery, progress);
+    return 1;
+}
+
+/** 1: the delivery is made; 0: it was made by an earlier connection, or is a breach; -ENOMEM. */
 static int on_data(struct walbus_subscription *s, struct frame_header h, const uint8_t *body)
 {
     char why[SEQUENCE_WHY_SIZE] = "Its length cannot be right.";
-    struct frame_begin begin;
-    struct frame_message message;
-    struct frame_commit commit;
-    struct position progress;
     int rc;
 
     switch (h.type) {
     case FRAME_BEGIN:
-        rc = frame_begin_decode(h, body, &begin);
-        if (rc == 0)
-            rc = sequence_begin(&s->sequence, &begin, why);
-        if (rc == 0)
-            delivery_begin(&s->delivery, &begin, s->sequence.last);
+        rc = on_begin(s, h, body, why);
         break;
     case FRAME_MESSAGE:
-        rc = frame_message_decode(h, body, &message);
-        if (rc == 0)
-            rc = sequence_message(&s->sequence, &message, why);
-        if (rc == 0)
-            delivery_message(&s->delivery, &message,
-                             position_compare(message.position, s->redelivered_to) <= 0);
+        rc = on_message(s, h, body, why);
         break;
     case FRAME_COMMIT:
-        rc = frame_commit_decode(h, body, &commit);
-        if (rc == 0)
-            rc = sequence_commit(&s->sequence, &commit, why);
-        if (rc == 0)
-            delivery_commit(&s->delivery, &commit);
+        rc = on_commit(s, h, body, why);
         break;
     case FRAME_PROGRESS:
-        rc = frame_progress_decode(h, body, &progress);
-        if (rc == 0)
-            rc = sequence_progress(&s->sequence, progress, why);
-        if (rc == 0)
-            delivery_progress(&s->delivery, progress);
+        rc = on_progress(s, h, body, why);
         break;
     default:
         assert(h.type == FRAME_GAP);
         rc = on_gap(s, h, body, why);
         break;
     }
-    if (rc == -ENOMEM)
+    if (rc >= 0 || rc == -ENOMEM)
         return rc;
-    if (rc < 0) {
-        breach_of_body(s, h.type, why);
-        return 0;
-    }
-    return 1;
+    breach_of_body(s, h.type, why);
+    return 0;
 }
 
 int subscription_on_frame(struct walbus_subscription *s, struct frame_header h, const uint8_t *body)

@@ -114,8 +114,8 @@ struct control_error {
 
 /** Longest name of a durable subscription, bytes. */
 #define CONTROL_NAME_MAX 255
-/** Whether it can be one: 1 to CONTROL_NAME_MAX bytes of UTF-8, all of it visible, without blanks (U+0020, U+00A0): it
- *  stands as a word in listings. */
+/** Whether it can be one: 1 to CONTROL_NAME_MAX bytes of UTF-8, all of it text_is_graphic(): it stands as a word in
+ *  listings. */
 bool control_name_is_good(struct bytes name);
 
 #define CONTROL_ERROR_PROTOCOL     "protocol"      /* malformed, unknown or out-of-order frame */

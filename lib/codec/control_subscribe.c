@@ -46,7 +46,7 @@ bool control_name_is_good(struct bytes name)
         uint32_t code_point;
         size_t n = text_utf8_sequence(name.data + at, name.size - at, &code_point);
 
-        if (n == 0 || !text_is_visible(code_point) || code_point == ' ' || code_point == 0xa0)
+        if (n == 0 || !text_is_graphic(code_point))
             return false;
         at += n;
     }

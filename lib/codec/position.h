@@ -54,6 +54,18 @@ static inline bool position_is_inside(struct position p)
     return p.index != POSITION_INDEX_NONTRANSACTIONAL && p.index != POSITION_INDEX_END;
 }
 
+/** The one that is not before the other. */
+static inline struct position position_later(struct position a, struct position b)
+{
+    return position_compare(a, b) < 0 ? b : a;
+}
+
+/** The place in front of the transaction inside which, or at whose end, `p` lies; or in front of all that has its LSN. */
+static inline struct position position_before_transaction(struct position p)
+{
+    return (struct position){p.timeline, p.lsn - 1, POSITION_INDEX_END};
+}
+
 /** The smallest position behind `p`. */
 struct position position_next(struct position p);
 

@@ -108,7 +108,7 @@ const struct setting_row settings_rows[] = {
         .type = SETTING_STRING,
         .min = 1,
         .metavar = "FOLDER",
-        .sentence = "Where the journal and the durable subscriptions are kept.",
+        .sentence = "Where the journal and the durable subscriptions are kept; an absolute path.",
         .places = "$STATE_DIRECTORY, as root /var/lib/walbus, else $XDG_STATE_HOME/walbus or "
                   "~/.local/state/walbus",
         .offset = offsetof(struct settings, state_dir),

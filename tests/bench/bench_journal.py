@@ -6,8 +6,8 @@
                                pg_recvlogical into /dev/null
     bench_journal.py replay    five million messages read back from the journal, against the live drain
     bench_journal.py latency   commit to delivery with and without a durable subscriber
-    bench_journal.py away      a durable subscriber away while five million messages pass: it gets all of them, and
-                               beside it another one's latency, against that beside two busy loops
+    bench_journal.py away      a durable subscriber away while five million messages pass: it gets each of them once, in
+                               order, and beside it another one's latency, against that beside two busy loops
     bench_journal.py memory    the router's anonymous memory with a large transaction, and with a large message
 
 WALBUS_TEST_PLAIN_BUILD names the build folder; see bench.py, of which this is a part. Exit 1 when a bound is missed.
@@ -86,23 +86,24 @@ def durable(rounds):
 
 def replay(rounds):
     live, back = [], []
-    with Server(settings={"max_wal_size": "8GB", "shared_buffers": "256MB"}) as server:
+    with Server(settings={"max_wal_size": "8GB", "max_replication_slots": rounds, "shared_buffers": "256MB"}) as server:
         server.start()
-        backlog = bench.Backlog(server, REPLAY_MESSAGES, 1)
-        slot = backlog.take()
-        with Router(server.dsn(), slot=slot, build=bench.build(), args=["--journal-size", "8GB"]) as router:
-            with bench.server_that_waits(server):
-                router.spawn()
-                wait_for(router.status, 20, "the router answers")
-                running = bench.tails(router, 1, REPLAY_MESSAGES)
-                began = time.monotonic()
-            ended(running[0], "the live subscriber", router)
-            live.append(time.monotonic() - began)
-            for _ in range(rounds):
+        backlog = bench.Backlog(server, REPLAY_MESSAGES, rounds)
+        for _ in range(rounds):
+            slot = backlog.take()
+            with Router(server.dsn(), slot=slot, build=bench.build(), args=["--journal-size", "8GB"]) as router:
+                with bench.server_that_waits(server):
+                    router.spawn()
+                    wait_for(router.status, 20, "the router answers")
+                    running = bench.tails(router, 1, REPLAY_MESSAGES)
+                    began = time.monotonic()
+                ended(running[0], "the live subscriber", router)
+                live.append(time.monotonic() - began)
                 began = time.monotonic()
                 ended(tail(router, "--from", "oldest", "--count", str(REPLAY_MESSAGES)), "the replay", router)
                 back.append(time.monotonic() - began)
-    ratio = bench.ratios((live[0], b) for b in back)
+            backlog.used(slot)
+    ratio = bench.ratios(zip(live, back))
     print(f"{REPLAY_MESSAGES} messages of {bench.DRAIN_SIZE} bytes, in seconds")
     print(f"  live                  {bench.figures(live)}")
     print(f"  from the journal      {bench.figures(back)}  rate {ratio:.2f} of it; "
@@ -153,6 +154,17 @@ def busy_loops(n):
             process.wait(20)
 
 
+def all_in_order(router, name):
+    """Each of them once, in order: their contents are numbers, a line each."""
+    process = tail(router, "--durable", name, "--count", str(REPLAY_MESSAGES), "backlog", stdout=subprocess.PIPE)
+    with process.stdout as got:
+        same = subprocess.run(["bash", "-c", f"cmp - <(seq -f %0{bench.DRAIN_SIZE - 1}.0f {REPLAY_MESSAGES})"], stdin=got,
+                              check=False)
+    ended(process, "who was away", router)
+    if same.returncode != 0:
+        sys.exit("bench_journal.py: what came to who was away is not what was published, in its order")
+
+
 def away(rounds):
     quiet, beside, loops, took = [], [], [], []
     with Server(settings={"max_wal_size": "8GB", "shared_buffers": "256MB"}) as server:
@@ -163,7 +175,7 @@ def away(rounds):
         with Router(server.dsn(), build=bench.build(), args=["--journal-size", "8GB"]) as router:
             router.start()
             names = [f"away{i}" for i in range(rounds)]
-            for name in names:
+            for name in [*names, "checked"]:
                 process = tail(router, "--durable", name, "backlog")
                 wait_for(lambda: any(s["state"] == "active" for s in router.status()["sessions"]), 20, "it is there")
                 process.terminate()
@@ -173,8 +185,8 @@ def away(rounds):
             wait_for(lambda: any(s["state"] == "active" for s in router.status()["sessions"]), 20, "tail follows")
             with server.connect() as conn:
                 conn.run(f"""DO $$ BEGIN FOR i IN 1..{REPLAY_MESSAGES // 1000} LOOP
-                                 PERFORM pg_logical_emit_message(true, 'backlog', decode(repeat('ab', {bench.DRAIN_SIZE}), 'hex'))
-                                 FROM generate_series(1, 1000);
+                                 PERFORM pg_logical_emit_message(true, 'backlog', lpad(n::text, {bench.DRAIN_SIZE - 1}, '0') || chr(10))
+                                 FROM generate_series(1000 * i - 999, 1000 * i) n;
                                  COMMIT;
                              END LOOP; END $$""")
             wait_for(lambda: router.status()["messages"] >= REPLAY_MESSAGES, 300, "they have passed", every=0.5)
@@ -189,6 +201,7 @@ def away(rounds):
                     sys.exit("bench_journal.py: it had everything before the latency was measured\n" + router.log())
                 ended(process, "who was away", router)
                 took.append(time.monotonic() - began)
+            all_in_order(router, "checked")
             pipe.close()
     ratio = bench.ratios(zip(beside, loops))
     print(f"commit to delivery, median of {bench.LATENCY_EVENTS}, in µs, while {REPLAY_MESSAGES} messages are read back")

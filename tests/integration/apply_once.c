@@ -5,7 +5,7 @@
  *
  *   apply_once SOCKET DSN NAME BATCH PAUSE TAKE-OVER KIND:TEXT …
  *
- * BATCH deliveries share a transaction, or fewer when no more are there; before one in four COMMITs it sleeps up
+ * BATCH deliveries share a transaction, or fewer when no more are there; -BATCH: never fewer, but at the end. Before one in four COMMITs it sleeps up
  * to PAUSE ms, so that it is killed between its effects and their COMMIT too. TAKE-OVER is 0 or 1. A filter's kind is
  * its number.
  *
@@ -52,6 +52,7 @@ static void sleep_ms(long ms)
 struct applier {
     const char *dsn;
     int batch;
+    bool whole; /* waits for all of it */
     long pause_ms;
     struct walbus_subscription_options options;
     PGconn *conn;
@@ -208,9 +209,9 @@ static void follow(struct applier *a)
     while (!over) {
         const struct walbus_delivery *d;
 
-        result = walbus_subscription_next(a->sub, a->pending > 0 ? 0 : WAIT_MS, &d);
+        result = walbus_subscription_next(a->sub, a->pending > 0 && !a->whole ? 0 : WAIT_MS, &d);
         if (result == WALBUS_TIMEOUT || result == WALBUS_INTERRUPTED) {
-            if (!commit(a))
+            if (!a->whole && !commit(a))
                 return;
         } else if (result != WALBUS_OK) {
             const char *code = walbus_subscription_error_code(a->sub);
@@ -245,7 +246,8 @@ int main(int argc, char **argv)
         die("usage", "apply_once SOCKET DSN NAME BATCH PAUSE TAKE-OVER KIND:TEXT …");
     (void)sigaction(SIGTERM, &action, NULL);
     a.dsn = argv[2];
-    a.batch = atoi(argv[4]);
+    a.batch = abs(atoi(argv[4]));
+    a.whole = argv[4][0] == '-';
     a.pause_ms = atol(argv[5]);
     srand((unsigned)time(NULL));
     struct walbus_subscription_options preset = WALBUS_SUBSCRIPTION_OPTIONS_INIT;

@@ -8,9 +8,11 @@ import subprocess
 import time
 
 import pytest
+from faults import once
 from harness import places
 from harness.command import Running
 from harness.fake_router import FakeRouter, at
+from harness.server import one
 from harness.subscriber import Subscriber
 from harness.waiting import wait_for
 
@@ -103,6 +105,51 @@ def test_position_and_effect_go_together(counts):
             fake.accept(identity="7595371246853562370/2")
             done = counter.wait_exit()
             assert done.status == 1 and "belongs to another journal" in done.error, done
+
+
+@pytest.mark.skipif(once.program() is None, reason="the build has no apply_once")
+def test_what_is_not_committed_stays_with_the_router(router, bus, conn, tmp_path):
+    """A transaction over a restart of the router: nothing of it comes twice, the router's cursor stays where the last one was
+    committed, and when it fails all of it comes again."""
+    def applier(batch):
+        return once.OnceProcess(once.program(), str(tmp_path / "log"), router.socket, bus.dsn(), "once",
+                                [("pattern", "a")], batch, 0)
+
+    def delivered():
+        return one(conn, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM effects_number_seq")
+
+    def cursor():
+        subscription, = router.status()["subscriptions"]
+        return once.parse_position(subscription["position"])
+
+    conn.run("DROP TABLE IF EXISTS walbus_position")
+    conn.run(once.TABLES)
+    try:
+        first = applier(-1000)
+        wait_for(lambda: router.status()["subscriptions"], 20, "it has subscribed")
+        begin = cursor()
+        for i in range(10):
+            conn.emit("a", b"%d" % i, transactional=False)
+        wait_for(lambda: delivered() == 10, 20, "all are delivered")
+        for restart in (router.kill, router.stop):
+            restart()
+            router.start()
+            conn.emit("a", b"more", transactional=False)
+            conn.emit("a", b"and more")
+            wait_for(lambda: delivered() >= 10 + (2 if restart == router.kill else 4), 20, "it goes on")
+            assert cursor() == begin, "the router was told what is not committed"
+        assert delivered() == 14 and first.runs
+        first.kill()
+        second = applier(1000)
+        wait_for(lambda: one(conn, "SELECT count(*) FROM effects") == 14, 20, "it came again")
+        assert second.finish() == 0
+        rows, gaps = once.effects(bus)
+        assert [row.id for row in rows] == [str(i) for i in range(10)] + 2 * ["more", "and"] and gaps == []
+        assert [row.position for row in rows] == sorted(row.position for row in rows)
+        assert second.errors() == ""
+    finally:
+        conn.run("DROP TABLE effects, gaps")
+        conn.run("DROP TABLE IF EXISTS walbus_position")
 
 
 def publish(conn, n):

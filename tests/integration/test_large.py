@@ -7,8 +7,11 @@ import pytest
 from harness import places
 from harness.router import Router
 from harness.server import Server
-from harness.waiting import wait_for
+from harness.subscriber import ACK, HEADER, MESSAGE, POSITION, SUBSCRIBE, SUBSCRIBED, Connection, Subscriber
+from harness.waiting import Deadline, wait_for
 
+# Of a MESSAGE's body in front of its prefix; its last four bytes are the prefix's length.
+MESSAGE_FIXED = 48
 LARGE = "SELECT pg_logical_emit_message(true, %s, convert_to(repeat('x', %s), 'UTF8'))"
 
 
@@ -52,6 +55,74 @@ def available_memory():
     """Bytes that new programs can have without swapping."""
     with open("/proc/meminfo", encoding="ascii") as f:
         return int(re.search(r"^MemAvailable:\s+(\d+) kB", f.read(), re.M).group(1)) * 1024
+
+
+MB = 1 << 20
+HUGE = 500_000_000
+PIECE = 4096
+
+
+def read_in_pieces(router, deadline):
+    """The durable name's messages up to one of the prefix "behind", 4 KB a read, as (prefix, size), acknowledging all. No more
+    of a message is kept than its beginning: that its content is all the same byte is seen as it passes."""
+    got = []
+    with Connection(router.socket) as client:
+        client.hello()
+        client.send(SUBSCRIBE, {"filters": [[0, b">"]], "name": "slow", "start": "stored"})
+        client.expect(SUBSCRIBED, deadline)
+        data = bytearray(client.buffer[client.at:])
+
+        def take(n):
+            while len(data) < n:
+                client.socket.settimeout(deadline.left())
+                piece = client.socket.recv(PIECE)
+                assert piece, "the router closed the connection"
+                data.extend(piece)
+            taken = bytes(data[:n])
+            del data[:n]
+            return taken
+
+        while not got or got[-1][0] != b"behind":
+            size, kind, _, _ = HEADER.unpack(take(HEADER.size))
+            if kind != MESSAGE:
+                take(size)
+                continue
+            fixed = take(MESSAGE_FIXED)
+            prefix = take(int.from_bytes(fixed[-4:], "big"))
+            left = content = size - MESSAGE_FIXED - len(prefix)
+            while left:
+                piece = take(min(left, PIECE))
+                assert prefix == b"behind" or piece == len(piece) * b"x"
+                left -= len(piece)
+            got.append((prefix, content))
+            client.send(ACK, {"position": fixed[:POSITION.size]})
+        client.wait_taken()
+    return got
+
+
+@pytest.mark.xdist_group("huge")
+def test_a_huge_message_for_a_reader_of_small_pieces(bus, conn):
+    """Out of the journal it goes through in bounded memory; live, in that of the message as it came."""
+    build = places.plain_build()
+    if build is None:
+        pytest.skip("memory figures need a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
+    if available_memory() < 8 << 30:
+        pytest.skip("the server needs several GB for this message")
+    want = [(b"huge", HUGE), (b"behind", 1)]
+    with Router(bus.dsn(), build=build) as router:
+        router.start()
+        with Subscriber(router.socket, (), name="slow"):
+            pass
+        with router.watched_memory() as memory:
+            conn.run(LARGE, "huge", HUGE)
+            conn.emit("behind", b"1")
+            wait_for(lambda: router.status()["messages"] == 2, 120, "both are read")
+        assert memory.most < 64 * MB + 2 * HUGE, memory.most
+        router.stop()
+        router.start()
+        with router.watched_memory() as memory:
+            assert read_in_pieces(router, Deadline(120, "all of it in small pieces")) == want
+        assert memory.most < 64 * MB and memory.samples > 20, (memory.most, memory.samples)
 
 
 # In a group of its own: majors that ran side by side would each find memory enough, and together need twice as much.

@@ -7,6 +7,7 @@ import time
 import pytest
 from harness import places
 from harness.router import Router
+from harness.server import stop_fast
 from harness.subscriber import INDEX_END, Commit, Gap, Subscriber, request
 from harness.waiting import Deadline, wait_for
 
@@ -126,11 +127,8 @@ def test_a_paused_router_does_not_hold_up_the_server(bus, conn):
         away(router)
         emit(conn, 300)
         router.wait_state("paused")
-        began = time.monotonic()
-        bus.stop("fast")
-        took = time.monotonic() - began
+        stop_fast(bus)
         bus.start()
-        assert took < 5, took
         with Subscriber(router.socket, (), name="away", start="stored", keep=4) as sub:
             while len(sub.messages) < 300:
                 sub.next(Deadline(60, "what waited in the server too"))
@@ -146,8 +144,11 @@ def test_discard(bus, conn):
         away(router)
         live = router.subscriber(keep=4)
         with Largest(router) as largest:
-            emit(conn, 600)
-            assert [number(m) for m in live.collect(600, 60)] == list(range(600))
+            got = []
+            for first in range(0, 600, 60):  # or one that follows slowly is behind by the whole journal
+                emit(conn, 60, first=first)
+                got += live.collect(60, 60)
+            assert [number(m) for m in got] == list(range(600))
         assert largest.most <= LIMIT + SLACK, largest.most
         with Subscriber(router.socket, (), name="away", start="stored", keep=4) as sub:
             gap = sub.next(Deadline(10, "the gap"))
@@ -158,6 +159,49 @@ def test_discard(bus, conn):
             assert gap.bytes == gap.messages * SIZE
             assert len(sub.gaps) == 1
         assert " journal.discarded " in router.log()
+
+
+@pytest.mark.every_major
+def test_a_paused_router_does_not_hold_up_a_checkpoint(server):
+    """max_slot_wal_keep_size is passed while reading waits: the server lets go of the slot, and the router says so."""
+    server.reload(max_slot_wal_keep_size="1MB", max_wal_size="32MB")
+    server.create_bus()
+    try:
+        with server.connect() as conn, small(server, "pause") as router:
+            router.start()
+            away(router)
+            emit(conn, 300)
+            router.wait_state("paused")
+            emit(conn, 1500)
+            conn.run("SET statement_timeout = '60s'")
+            for _ in range(2):
+                conn.run("CHECKPOINT")
+            assert router.wait_exit(60) == 4
+            line, = router.logged("slot-invalidated")
+            assert line["acknowledged"]
+            assert router.logged("source.wal-short")
+    finally:
+        server.drop_bus()
+        server.reload(max_slot_wal_keep_size=None, max_wal_size=None)
+
+
+def test_few_descriptors(bus, conn, tmp_path):
+    """Each segment keeps one: with many small ones the journal is full before its size says so, and goes on."""
+    program = tmp_path / "walbusd"
+    program.write_text(f"#!/bin/sh\nulimit -n 60\nexec {places.walbusd()} \"$@\"\n")
+    program.chmod(0o755)
+    with Router(bus.dsn(), args=["--segment-size", "1MB", "--journal-size", "1GB", "--when-full", "discard"]) as router:
+        router.program = str(program)
+        router.start()
+        line, = router.logged("journal.few-descriptors")
+        assert line["files"] == "1024" and int(line["files_at_most"]) < 10
+        away(router)
+        live = router.subscriber(keep=4)
+        for first in range(0, 600, 60):
+            emit(conn, 60, first=first)
+            assert [number(m) for m in live.collect(60, 60)] == list(range(first, first + 60))
+        wait_for(lambda: router.status()["journal"]["bytes"] <= 10 * MB, 20, "the oldest have gone")
+        assert " journal.failed " not in router.log()
 
 
 def emit_whole(conn, count, prefix="big"):
@@ -246,23 +290,33 @@ def test_a_transaction_larger_than_the_journal_is_lost_whole(bus, conn):
         assert " journal.discarded " in router.log() and " journal.full " not in router.log()
 
 
-def test_the_oldest_is_a_part_of_a_transaction(bus, conn):
-    """Who asks for the oldest is told that a beginning is missing, and is not given a part as the whole."""
+@pytest.mark.parametrize("where", ["oldest", "time", "sought", "time, a name", "time, a name elsewhere"])
+def test_the_oldest_is_a_part_of_a_transaction(bus, conn, where):
+    """Who asks for the oldest, or for a time before it, is told that a beginning is missing, and is not given a part as the
+    whole, or as the rest of what he has had."""
     count = 600
+    started = int(time.time() * 1_000_000)
     with small(bus, "discard") as router:
         router.start()
+        if where in ("sought", "time, a name elsewhere"):
+            away(router, "nothing.>")
         live = router.subscriber(keep=4)
         emit_whole(conn, count)
         emit(conn, 1, "behind")
-        live.collect(count + 1, 60)
+        live.collect_to(b"behind", 60)  # where the machine is busy it may lose some, too
         wait_for(lambda: journal_bytes(router) <= LIMIT + SLACK, 20, "the journal is within its limit again")
-        with Subscriber(router.socket, (), start="oldest", keep=4) as sub:
+        if where == "sought":
+            request(router.socket, "seek", {"name": "away", "position": "oldest"})
+        how = {"oldest": {"start": "oldest"}, "time": {"start": started}, "sought": {"start": "stored", "name": "away"},
+               "time, a name": {"start": started, "name": "new"},
+               "time, a name elsewhere": {"start": started, "name": "away", "override": True}}[where]
+        with Subscriber(router.socket, (), keep=4, **how) as sub:
             frame = sub.next(Deadline(20, "a gap"))
             assert isinstance(frame, Gap), frame
             while not sub.commits:
                 sub.next(Deadline(20, "what is behind"))
             assert [m.prefix for m in sub.messages] == [b"behind"] and not sub.commits[0].incomplete
-            assert frame.end[:2] == live.messages[-2].position[:2] and frame.end.index == INDEX_END
+            assert frame.end[:2] == live.begins[0][:2] and frame.end.index == INDEX_END
 
 
 @pytest.mark.skipif(places.plain_build() is None, reason="1 GB through sanitizers takes minutes")

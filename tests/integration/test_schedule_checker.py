@@ -381,6 +381,11 @@ def an_error_that_may_not_be(s):
     s.errors = {"orders": ["held", "too-slow"], "all": ["stopping"]}
 
 
+@finds(r"^orders: the router said 'journal'")
+def a_journal_that_cannot_be_read(s):
+    s.errors = {"orders": ["journal"]}
+
+
 @pytest.mark.parametrize("change,pattern", CHANGES)
 def test_a_history_that_is_wrong(change, pattern):
     story = Story()

@@ -89,7 +89,7 @@ def test_fault_point(point, major):
         for count in (1, 3) if action == "kill" else (1, 3, 0):
             steps.append(Step(BETWEEN_SECONDS, "fault", {
                 "setting": fault_setting(point, count, action), "seconds": 30,
-                "reached": logged.get(action, "journal.failed|catalog.failed")}))
+                "reached": logged.get(action, "journal.failed|catalog.failed|journal.unreadable")}))
     run(Schedule(new_seed(), failover=False, disk=can_mount(), once=once.program() is not None, steps=steps), major)
 
 

@@ -9,28 +9,15 @@ import time
 import psycopg2
 import pytest
 from harness.router import Router
-from harness.server import Server, one
+from harness.server import Server, one, stop_fast
 from harness.subscriber import Message, Subscriber
 from harness.waiting import Deadline, holds_for, wait_for
 
 pytestmark = pytest.mark.every_major
 
-STOP_SECONDS = 2.0
-# On a machine that is not busy the server by itself takes 0.1 s.
-STOP_FACTOR = 5
 WAL_SENDER_TIMEOUT = "3s"
 # More than twice that.
 WATCH_SECONDS = 7
-
-
-def stop_fast(server):
-    """Stops it; the router has not held it up. Where that takes longer than we promise, the machine may be busy: then a
-    copy, which nobody is connected to, is stopped as well."""
-    took = server.stop("fast")
-    if took >= STOP_SECONDS:
-        with Server(copy_of=server) as alone:
-            by_itself = alone.start().stop("fast")
-        assert took < STOP_SECONDS + STOP_FACTOR * by_itself, (took, by_itself)
 
 
 def goes_on(router, server, sub):

@@ -8,6 +8,7 @@ from contextlib import closing
 import psycopg2
 import psycopg2.extras
 import pytest
+from faults.schedule import faults_of
 from harness import places
 from harness.router import Router
 from harness.subscriber import MESSAGE, SUBSCRIBE, SUBSCRIBED, Connection, Subscriber, parse_filters
@@ -265,3 +266,58 @@ def test_backlog_beside_a_stopped_subscriber(bus, pause):
                 count += stopped.receive(deadline)[0] == MESSAGE
         if plain:
             assert memory.most < MEMORY_MAX, memory.most
+
+
+# What FAULT_SLOW_MS adds to what waits for the disk.
+SLOW_SECONDS = 0.3
+# Of each: what makes it happen over and over while the router is asked.
+DISK_POINTS = ["journal-read", "journal-write", "journal-sync", "journal-segment", "journal-retry", "catalog-commit"]
+
+
+@pytest.mark.parametrize("point", DISK_POINTS)
+def test_a_slow_disk_keeps_nobody_waiting(bus, conn, point):
+    """Each wait for it is on a thread of its own: whoever asks the router meanwhile is answered as always."""
+    if point not in faults_of(places.walbusd()):
+        pytest.skip("this walbusd was built without -Dfaults=true")
+    faults = f"{point}=slow" + (",journal-sync=EIO" if point == "journal-retry" else "")
+    content = b"x" * 20_000
+    with Router(bus.dsn(), args=["--segment-size", "1MB"]) as router:
+        router.start()
+        with Subscriber(router.socket, (), name="away"):
+            pass
+        for _ in range(3):
+            conn.run("SELECT count(pg_logical_emit_message(true, 'a', %s)) FROM generate_series(1, 100)", content)
+        router.subscriber(keep=1).drain(conn)
+        router.stop()
+        router.env = {"WALBUS_FAULT": faults}
+        router.spawn()
+        wait_for(router.status, 30, "the router answers")
+        over = threading.Event()
+
+        def work():
+            """The journal is read from its start, written, synced, and the catalog too, again and again."""
+            with bus.connect() as own, Subscriber(router.socket, (), name="away", start="stored", keep=1) as sub:
+                own.run("SET synchronous_commit = off")
+                while not over.is_set():
+                    own.emit("a", content)
+                    try:
+                        sub.next(Deadline(0.05, "something"))
+                    except TimeoutError:
+                        continue
+                    sub.acknowledge()
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        took = []
+        try:
+            end = time.monotonic() + 5
+            while time.monotonic() < end:
+                began = time.monotonic()
+                assert router.status(30)
+                took.append(time.monotonic() - began)
+        finally:
+            over.set()
+            worker.join()
+        # Were they on the loop, whoever is being answered when one begins would wait for all of it: five times at least, as what has
+        # failed is tried once a second.
+        assert sorted(took)[-3] < 0.8 * SLOW_SECONDS, sorted(took)[-10:]

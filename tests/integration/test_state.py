@@ -6,6 +6,9 @@ import os
 import shutil
 
 import pytest
+from faults.schedule import faults_of
+from harness import places
+from harness.command import walbus
 from harness.relay import Relay
 from harness.router import Router
 from harness.server import Address, Server, format_lsn, one, parse_lsn
@@ -173,7 +176,8 @@ def names_what_is_lost(router, word, server, acknowledged, slot="walbus", stream
 def refused(router, word, server=None, acknowledged=None):
     """It ends with 4, having named what is lost; the journal is served to its end meanwhile."""
     with restarted(router, state=None) as again:
-        wait_for(again.status, 10, "the router answers")
+        status = wait_for(lambda: (now := again.status()) and now["state"] == "refused" and now, 10, "the router refuses")
+        assert status["last_error"]
         sub = oldest(again)
         got = to_the_end(sub)
         sub.close()
@@ -263,6 +267,127 @@ def test_a_slot_that_is_missing_is_refused_with_what_is_lost(written, conn):
         assert again.wait_exit(20) == 4
         line, = again.logged("slot-missing")
         assert line["acknowledged"] == format_lsn(acknowledged)
+
+
+FAILURES = ["journal-segment:1=ENOSPC", "journal-write:1=ENOSPC", "journal-write:1=short,journal-write:2=EIO",
+            "journal-sync:1=EIO"]
+
+
+@contextlib.contextmanager
+def accepting(router, fault):
+    """The router with --accept-gap, over the same state, and with a fault."""
+    if "journal-write" not in faults_of(places.walbusd()):
+        pytest.skip("this walbusd was built without -Dfaults=true")
+    with Router(router.dsn, slot=router.slot, args=["--accept-gap"], state_dir=router.state_dir,
+                env={"WALBUS_FAULT": fault}) as again:
+        yield again.spawn()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("fault", FAILURES)
+def test_a_gap_whose_write_fails(written, bus, conn, fault):
+    """It was accepted, and is written once it can be."""
+    router, position, _ = written
+    make_anew(conn)
+    with accepting(router, fault) as again:
+        again.wait_log(" journal.failed ")
+        again.wait_log(" journal.recovered ")
+        again.wait_state("streaming")
+        conn.emit("a", b"3")
+        with behind(again, position) as sub:
+            frame = sub.next(Deadline(10, "a gap"))
+            assert isinstance(frame, Gap) and "accepted by the operator" in frame.reason, frame
+            assert contents(sub.drain(conn)) == [b"3"] and len(sub.gaps) == 1
+        again.stop()
+    with restarted(router) as again, behind(again, position) as sub:
+        assert isinstance(sub.next(Deadline(10, "a gap")), Gap)
+        assert contents(sub.drain(conn))[:1] == [b"3"] and len(sub.gaps) == 1
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("fault", ["journal-write:1=kill", "catalog-commit:3=kill", *FAILURES[1:]])
+def test_a_new_era_whose_gap_is_not_written(bus, conn, fault):
+    """The era was begun, and nothing stands in it: its gap comes with the next start, or the next attempt."""
+    with Server() as other, Address() as address:
+        other.start()
+        address.lead(bus)
+        with Router(address.dsn) as router:
+            router.start()
+            with Subscriber(router.socket, ["a"], name="kept") as sub:
+                conn.emit("a", b"1")
+                sub.collect(1)
+                sub.confirm()
+            router.stop()
+            other.create_bus()
+            address.lead(other)
+            with other.connect() as there:
+                there.emit("a", b"new")
+                with accepting(router, fault) as again:
+                    again.wait_log(" source.gap-accepted ")
+                    if fault.endswith("kill"):
+                        again.process.wait(20)
+                        again.process = None
+                    else:
+                        again.wait_log(" journal.recovered ")
+                        again.wait_state("streaming")
+                        again.stop()
+                with restarted(router) as again:
+                    with oldest(again) as sub:
+                        assert isinstance(sub.next(Deadline(10, "a gap")), Gap)
+                        assert contents(sub.drain(there))[:1] == [b"new"] and len(sub.gaps) == 1
+                    with Subscriber(again.socket, ["a"], name="kept", start="stored") as sub:
+                        assert isinstance(sub.next(Deadline(10, "a gap")), Gap)
+                        assert contents(sub.collect(1)) == [b"new"] and len(sub.gaps) == 1
+
+
+@pytest.mark.once
+def test_a_journal_that_was_taken_away(bus, conn):
+    """What the names had not read is gone: without a word they would go on behind it."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        with Subscriber(router.socket, ["a"], name="kept"):
+            pass
+        conn.emit("a", b"1")
+        with router.subscriber():
+            router.stop()
+        shutil.rmtree(os.path.join(router.state_dir, "journal"))
+        for args in ([], ["--accept-gap"]):
+            with restarted(router, *args, state=None) as again:
+                assert again.wait_exit(20) == 4
+                line, = again.logged("journal.missing")
+                assert line["subscriptions"] == "1" and line["state_dir"] == router.state_dir
+                assert not os.listdir(os.path.join(router.state_dir, "journal"))
+        shutil.rmtree(router.state_dir)
+        router.start()
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("part", ["", "journal", "catalog"], ids=["the folder", "journal", "catalog"])
+def test_a_state_folder_that_is_moved(bus, conn, part):
+    """While the router runs: nothing more is acknowledged until it is back, and then nothing is lost."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        place = os.path.join(router.state_dir, part).rstrip("/")
+        with Subscriber(router.socket, ["a"], name="kept") as sub:
+            conn.emit("a", b"1")
+            sub.collect(1)
+            sub.confirm()
+            os.rename(place, place + ".moved")
+            router.wait_log(" state.gone ")
+            assert "state folder" in router.status()["last_error"]
+            acknowledged = read_to(bus)
+            conn.emit("a", b"2")
+            conn.emit("a", b"3", transactional=False)
+            os.rename(place + ".moved", place)
+            router.wait_log(" state.back ")
+            assert contents(sub.collect(2)) == [b"2", b"3"]
+            assert bus.slot()["confirmed"] >= acknowledged
+            sub.confirm()
+        router.stop()
+        router.start()
+        with Subscriber(router.socket, ["a"], name="kept", start="stored") as sub:
+            conn.emit("a", b"4")
+            assert contents(sub.collect(1)) == [b"4"]
 
 
 @pytest.mark.once
@@ -405,10 +530,10 @@ def test_another_database(bus, conn):
             conn.run("DROP DATABASE other")
 
 
-@pytest.mark.parametrize("further", [False, True], ids=["behind the journal", "beyond it"])
-def test_server_restored_to_an_older_state(server, further):
+@pytest.mark.parametrize("new", [2, 40, 0], ids=["behind the journal", "beyond it", "beyond it without a message"])
+def test_server_restored_to_an_older_state(server, new):
     """A file-level copy takes the server's place. If it has gone further since, its positions are the journal's and
-    only what stands there differs."""
+    only what stands there differs, or that nothing stands there."""
     with Server() as first:
         first.start()
         first.create_bus()
@@ -436,10 +561,15 @@ def test_server_restored_to_an_older_state(server, further):
                     copy.start()
                     address.lead(copy)
                     with copy.connect() as conn:
-                        for i in range(40 if further else 2):
+                        for i in range(new):
                             conn.emit("b", b"new %d" % i)
+                        if not new:
+                            conn.run("CREATE TABLE filler AS SELECT generate_series(1, 1000)")
+                            conn.run("SELECT pg_switch_wal()")
+                            conn.run("DROP TABLE filler")
+                            assert copy.wal_lsn() > acknowledged
                         in_new_era(router, copy, conn, identity, "server-restored", acknowledged,
-                                   [b"new %d" % i for i in range(40 if further else 2)], streamed=further)
+                                   [b"new %d" % i for i in range(new)], streamed=new != 2)
 
 
 def test_rest_of_a_transaction_that_never_comes(bus, conn):
@@ -449,6 +579,7 @@ def test_rest_of_a_transaction_that_never_comes(bus, conn):
         with part:
             part.start()
             sub = part.subscriber()
+            relay.stall_replication_after(4 << 20)
             conn.run("SELECT count(pg_logical_emit_message(true, 'big', decode(repeat('ab', 1000), 'hex')))"
                      " FROM generate_series(1, 50000)")
             while len(sub.messages) < 1000:
@@ -461,10 +592,55 @@ def test_rest_of_a_transaction_that_never_comes(bus, conn):
             with oldest(again) as rest:
                 conn.emit("a", b"behind")
                 messages = rest.collect_to(b"a")
-                if rest.commits and rest.commits[0].messages == 50000:
-                    pytest.skip("the transaction had come whole before the kill")
                 assert len(rest.gaps) == 1 and 0 < len(messages) < 50000
                 assert contents(rest.messages)[-1] == b"behind"
+
+
+@pytest.mark.once
+def test_no_follow_ends_when_the_source_is_given_up(bus, conn):
+    """What was read last does not match, and nothing more is read."""
+    with Router(bus.dsn()) as router:
+        router.start()
+        sub = router.subscriber()
+        for prefix in ("a", "b"):
+            conn.emit(prefix, b"1")
+        position = sub.collect(2)[1].position
+        synced(bus, position)
+        router.stop()
+        make_anew(conn)
+        with restarted(router, state=None) as again:
+            wait_for(again.status, 10, "the router answers")
+            done = walbus("tail", "--no-follow", "--timeout", "20", "--output", "json", "--socket", again.socket, "a")
+            assert done.status == 0, done
+            assert [line["prefix"] for line in done.json_lines()] == ["a"]
+            assert again.wait_exit(20) == 4
+
+
+@pytest.mark.once
+def test_no_follow_ends_before_a_transaction_that_never_comes_whole(bus, conn):
+    with Router(bus.dsn(), args=["--sync-interval", "1ms"]) as router, Relay(bus) as relay:
+        with Router(relay.dsn(), state_dir=router.state_dir) as part:
+            part.start()
+            sub = part.subscriber()
+            conn.emit("a", b"1")
+            relay.stall_replication_after(4 << 20)
+            conn.run("SELECT count(pg_logical_emit_message(true, 'big', decode(repeat('ab', 1000), 'hex')))"
+                     " FROM generate_series(1, 50000)")
+            while len(sub.messages) < 1000:
+                sub.next(Deadline(20, "the first messages"))
+            part.kill()
+        conn.run("SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+        wait_for(lambda: not bus.slot()["active"], 10, "the slot is free")
+        make_anew(conn)
+        for pattern, prefixes in (("nobody", []), ("big", []), (">", ["a"])):
+            with restarted(router, state=None) as again:
+                newest = wait_for(again.status, 10, "the router answers")["journal"]["newest"]
+                assert int(newest.rpartition(":")[2]) not in (0, INDEX_END), newest
+                done = walbus("tail", "--no-follow", "--timeout", "20", "--output", "json", "--socket", again.socket,
+                              pattern)
+                assert done.status == 0, done
+                assert [line["prefix"] for line in done.json_lines()] == prefixes
+                assert again.wait_exit(20) == 4
 
 
 def test_identity_is_that_of_the_journal(bus, conn):

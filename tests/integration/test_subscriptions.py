@@ -4,12 +4,15 @@
 import os
 import subprocess
 import sys
+from datetime import datetime, timezone
 
 import pytest
+from faults.schedule import faults_of
 from harness import places
 from harness.command import Running, walbus
 from harness.fake_router import FakeRouter
-from harness.subscriber import RouterError, Subscriber
+from harness.router import Router
+from harness.subscriber import Connection, RouterError, Subscriber, request
 from harness.waiting import wait_for
 
 LIST = [
@@ -42,6 +45,15 @@ def test_the_list(fake):
         "NAME   POSITION                MESSAGES  BYTES   BEHIND  HELD BY\n"
         "audit  1:0/16B3748:4294967295  0         0 B     0 s     pid 4711\n"
         "größe  1:0/64:0                5000000   1.5 GB  2 h     -\n")
+
+
+def test_one_that_is_suspended(fake):
+    marked = dict(LIST[1], suspended="the router\x1b cannot read it", suspended_since="2026-01-15T10:30:00.000000Z")
+    done = asked(fake, what="subscriptions", result={"subscriptions": [marked, LIST[0]]})
+    assert (done.status, done.error) == (0, ""), done
+    assert done.text.splitlines()[2:] == [
+        "  suspended since 2026-01-15T10:30:00.000000Z: the router\\x1b cannot read it",
+        "audit  1:0/16B3748:4294967295  0         0 B     0 s     pid 4711"]
 
 
 def test_the_list_as_json(fake):
@@ -188,6 +200,84 @@ def test_remove_and_seek(router, conn):
         assert done.status == 1 and done.error.endswith("(unknown-name)\n"), done
 
 
+@pytest.mark.skipif("journal-read" not in faults_of(places.walbusd()), reason="walbusd was built without -Dfaults=true")
+def test_suspended(bus, server, conn):
+    """The disk fails under one of three, who alone notices. It is said until it is read for again, or moved."""
+    why = "the router cannot read its journal: Input/output error"
+
+    def refused():
+        with Subscriber(router.socket, ["a"], name="billing", start="stored") as sub:
+            error = sub.refused()
+            assert (error.code, error.text, error.fatal) == ("journal", why, True) and not sub.messages
+
+    def emit(first, count):
+        for i in range(first, first + count):
+            last = conn.emit("a", f"{i}".encode())
+        wait_for(lambda: server.slot()["confirmed"] > last, 15, "what comes now is read from the journal")
+
+    def numbers(messages):
+        return [int(m.content) for m in messages]
+
+    with Router(bus.dsn(), env={"WALBUS_FAULT": "journal-read=EIO"}) as router:
+        router.start()
+        for name in ("billing", "away"):
+            with Subscriber(router.socket, ["a"], name=name):
+                pass
+        with Subscriber(router.socket, ["a"], name="live") as live:
+            emit(1, 3)
+            assert numbers(live.collect(3)) == [1, 2, 3]
+            assert [("suspended" in one, "suspended_since" in one) for one in listed(router)] == [(False, False)] * 3
+            before = datetime.now(timezone.utc)
+            refused()
+            one = wait_for(lambda: entry(router, "billing"), 10, "the list")
+            assert one["suspended"] == why, one
+            since = datetime.fromisoformat(one["suspended_since"].replace("Z", "+00:00"))
+            assert before <= since <= datetime.now(timezone.utc), one
+            assert ["suspended" in one for one in listed(router)] == [False, True, False]
+            text = walbus("subscriptions", "--socket", router.socket).text.splitlines()
+            assert text[3] == f"  suspended since {one['suspended_since']}: {why}" and len(text) == 5, text
+            assert why in walbus("status", "--socket", router.socket).text
+            # it may try, and then nothing new is said
+            refused()
+            assert entry(router, "billing")["suspended_since"] == one["suspended_since"]
+            (logged,) = router.logged("durable.suspended")
+            assert (logged["subscription"], logged["why"]) == ("billing", why)
+            assert len(router.logged("journal.unreadable")) == 1
+            # the others go on
+            emit(4, 2)
+            assert numbers(live.collect(2)) == [4, 5]
+            live.confirm()
+        router.stop()
+
+        router.env = {}
+        router.start()
+        kept = entry(router, "billing")
+        assert (kept["suspended"], kept["suspended_since"]) == (why, one["suspended_since"])
+        with Subscriber(router.socket, ["a"], name="billing", start="stored") as sub:
+            assert numbers(sub.collect(5)) == [1, 2, 3, 4, 5]
+            assert "suspended" not in entry(router, "billing")
+            sub.confirm()
+        assert [line["subscription"] for line in router.logged("durable.unsuspended")] == ["billing"]
+        router.stop()
+
+        # one read alone fails
+        router.env = {"WALBUS_FAULT": "journal-read:1=EIO"}
+        router.start()
+        emit(6, 2)
+        refused()
+        with Subscriber(router.socket, ["a"], name="away", start="stored") as sub:
+            assert numbers(sub.collect(7)) == [1, 2, 3, 4, 5, 6, 7]
+        assert entry(router, "billing")["suspended"] == why
+        assert walbus("subscriptions", "seek", "billing", "oldest", "--socket", router.socket).status == 0
+        assert "suspended" not in entry(router, "billing")
+        router.kill()
+        router.env = {}
+        router.start()
+        assert ["suspended" in one for one in listed(router)] == [False] * 3
+        with Subscriber(router.socket, ["a"], name="billing", start="stored") as sub:
+            assert numbers(sub.collect(7)) == [1, 2, 3, 4, 5, 6, 7]
+
+
 OTHER_USER = r"""
 import os, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -213,3 +303,18 @@ def test_who_may(router):
         done = as_other(*arguments)
         assert done.returncode == 1 and done.stderr.endswith(b"(forbidden)\n"), done
     assert entry(router, "billing")
+
+    os.seteuid(65534)  # which the socket tells of who connects
+    try:
+        other = Connection(router.socket)
+    finally:
+        os.seteuid(0)
+    with other:
+        other.hello()
+        with pytest.raises(RouterError) as refused:
+            other.request("reload", number=3)
+        assert (refused.value.code, refused.value.fatal, refused.value.id) == ("forbidden", False, 3)
+        assert other.request("status", number=4)["state"] == "streaming"  # it is not let go for that
+    assert router.logged("router.reload") == []
+    assert request(router.socket, "reload") == {"changed": []}
+    assert [line["by"] for line in router.logged("router.reload")] == ["request"]

@@ -106,6 +106,65 @@ def test_no_follow_ends_with_what_stood_there(fake):
         fake.acknowledged(at(300))
 
 
+@pytest.mark.parametrize("newest", ["1:0/12C:0", "1:0/12C:4294967295"])
+def test_no_follow_prints_nothing_that_has_come_since(fake, newest):
+    for come in (lambda: fake.message(at(400)), lambda: fake.begin(400)):
+        with tail(fake, "--output", "json", "--no-follow") as running:
+            fake.answer("status", {"journal": {"newest": newest}})
+            fake.subscribe()
+            fake.subscribed(at(1))
+            fake.message(at(200))
+            come()  # what stood at 300 does not match
+            done = running.wait_exit()
+            assert done.status == 0, done
+            assert positions(running) == ["1:0/C8:0"]
+            fake.acknowledged(at(200))
+
+
+def test_no_follow_leaves_a_transaction_out_that_is_still_read(fake):
+    """Its rest may never come, and no PROGRESS comes inside it."""
+    for come in (lambda: fake.progress(at(299, 2**32 - 1)), lambda: fake.begin(300)):
+        with tail(fake, "--output", "json", "--no-follow") as running:
+            fake.answer("status", {"journal": {"newest": "1:0/12C:7"}})
+            fake.subscribe()
+            fake.subscribed(at(1))
+            fake.message(at(200))
+            stays(running)
+            come()
+            done = running.wait_exit()
+            assert done.status == 0, done
+            assert positions(running) == ["1:0/C8:0"]
+
+
+def test_no_follow_takes_a_message_right_before_it(fake):
+    """It can have the LSN of the transaction behind it, which is still read."""
+    with tail(fake, "--output", "json", "--no-follow") as running:
+        fake.answer("status", {"journal": {"newest": "1:0/12C:7"}})
+        fake.subscribe()
+        fake.subscribed(at(1))
+        fake.message(at(300))
+        done = running.wait_exit()
+        assert done.status == 0, done
+        assert positions(running) == ["1:0/12C:0"]
+
+
+def test_no_follow_has_confirmed_what_it_had_acknowledged(fake):
+    """The last one was acknowledged, without a confirmation, before it was known to be the last."""
+    with tail(fake, "--output", "json", "--no-follow", "--durable", "worker") as running:
+        fake.answer("status", {"journal": {"newest": "1:0/12C:0"}})
+        fake.subscribe()
+        fake.subscribed(at(1))
+        fake.message(at(200))
+        fake.acknowledged(at(200))
+        fake.message(at(400))  # what stood at 300 does not match
+        fake.acknowledged(at(200), confirm=True)
+        stays(running)
+        fake.acked(at(200))
+        done = running.wait_exit()
+        assert done.status == 0, done
+        assert positions(running) == ["1:0/C8:0"]
+
+
 def test_no_follow_when_nothing_more_matches(fake):
     with tail(fake, "--no-follow", "--from", "now") as running:
         fake.answer("status", {"journal": {"newest": "1:0/12C:4294967295"}})

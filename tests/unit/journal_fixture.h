@@ -199,10 +199,10 @@ static struct {
     struct journal *j;
     char why[JOURNAL_WHY_SIZE];
 
-    unsigned written, synced, failed, differs;
+    unsigned written, synced, failed, retried, differs;
     uint64_t synced_mark;
     uint32_t synced_connection;
-    int error;
+    int error, retry_error;
     char what[512];
     struct position differs_at;
     bool close_when_written;
@@ -234,6 +234,13 @@ static inline void jf_on_failed(void *owner, int error, const char *what)
     (void)snprintf(jf.what, sizeof jf.what, "%s", what);
 }
 
+static inline void jf_on_retried(void *owner, int error)
+{
+    (void)owner;
+    jf.retried++;
+    jf.retry_error = error;
+}
+
 static inline void jf_on_differs(void *owner, struct position position, const char *what)
 {
     (void)owner;
@@ -242,7 +249,8 @@ static inline void jf_on_differs(void *owner, struct position position, const ch
     (void)snprintf(jf.what, sizeof jf.what, "%s", what);
 }
 
-static const struct journal_ops jf_ops = {jf_on_written, jf_on_synced, jf_on_failed, jf_on_differs};
+static const struct journal_ops jf_ops = {jf_on_written, jf_on_synced, jf_on_failed, jf_on_retried,
+                                         jf_on_differs};
 
 #define JF_SYSTEM 7000000000000000000u
 
@@ -253,7 +261,7 @@ static inline int jf_try_open(void)
     jf.log_text = NULL;
     jf.log = (struct logger){.out = open_memstream(&jf.log_text, &jf.log_size)};
     jf.options.folder = jf.folder;
-    jf.written = jf.synced = jf.failed = jf.differs = 0;
+    jf.written = jf.synced = jf.failed = jf.retried = jf.differs = 0;
     jf.synced_mark = 0;
     ck_assert_int_eq(uv_loop_init(&jf.loop), 0);
     int r = journal_open(&jf.options, &jf.loop, &jf_ops, NULL, &jf.log, &jf.j, jf.why);
@@ -311,6 +319,19 @@ static inline void jf_remove(void)
 static inline void jf_finish(void)
 {
     ck_assert_int_eq(journal_finish(jf.j), 0);
+}
+
+/* Tries to go on, and waits for the end of it: 0 or the negative errno. */
+static inline int jf_retry(void)
+{
+    unsigned before = jf.retried;
+
+    while (jf.retried == before) { /* it may still have to be told of the failure */
+        journal_retry(jf.j);
+        int r = journal_finish(jf.j);
+        (void)r;
+    }
+    return -jf.retry_error;
 }
 
 /* Turns the loop until it is so, ten seconds at most. */

@@ -27,6 +27,7 @@ static struct {
     struct bytes reply; /* the answer to a request; empty: an error */
     char what[4096];    /* of the last request */
     size_t room;        /* that is left beside what the session holds */
+    struct position acked; /* by the last ACK */
 } owner;
 
 static uv_loop_t loop;
@@ -105,8 +106,18 @@ static inline void owner_closed(void *o, struct session *s)
 static inline void owner_acked(void *o, struct session *s, bool confirm)
 {
     ck_assert_ptr_eq(o, &owner);
+    owner.acked = s->acked;
     if (confirm)
         session_confirm(s, s->acked);
+}
+
+static inline bool owner_was_read(void *o, struct session *s, struct position told, const char *why)
+{
+    (void)o;
+    (void)told;
+    (void)why;
+    ck_abort_msg("session %lu has no journal to read", (unsigned long)s->id);
+    return false;
 }
 
 static const struct session_ops ops = {.welcome = owner_welcome,
@@ -115,6 +126,7 @@ static const struct session_ops ops = {.welcome = owner_welcome,
                                        .room = owner_room,
                                        .acked = owner_acked,
                                        .caught_up = owner_caught_up,
+                                       .was_read = owner_was_read,
                                        .closed = owner_closed};
 
 static inline void turns(unsigned n)

@@ -118,6 +118,23 @@ START_TEST(accepted)
 }
 END_TEST
 
+/* A sibling was promoted: what was read of 2, and from where on, is not in its history. */
+START_TEST(timeline_that_is_no_ancestor)
+{
+    struct timeline_switch switches[] = {{1, 0x80}, {3, 0xC0}};
+    const struct timeline_history history = {.current = 4, .switches = switches, .n = 2};
+    struct continuity c = {0};
+
+    ck_assert_int_eq(continuity_history(&c, &history), CONTINUITY_GOES_ON); /* nothing was read */
+    for (uint32_t timeline = 1; timeline <= 4; timeline++) {
+        continuity_streaming(&c, timeline);
+        ck_assert_int_eq(continuity_history(&c, &history),
+                         timeline == 2 ? CONTINUITY_SERVER_RESTORED : CONTINUITY_GOES_ON);
+    }
+    continuity_deinit(&c);
+}
+END_TEST
+
 START_TEST(timeline_that_was_left)
 {
     struct timeline_switch switches[] = {{1, 0x80}, {3, 0xC0}, {4, 0xF0}};
@@ -247,5 +264,5 @@ START_TEST(refusals_have_their_words)
 END_TEST
 
 UNIT_MAIN("continuity", the_first_connect_adopts, another_server, slot_at_and_around_what_was_told,
-          restored_to_an_older_state, timeline_that_was_left, another_database, accepted, poisoned_slot, poisoned_needs_three,
+          restored_to_an_older_state, timeline_that_is_no_ancestor, timeline_that_was_left, another_database, accepted, poisoned_slot, poisoned_needs_three,
           progress_or_another_error_counts_anew, errors_that_may_pass, refusals_have_their_words)

@@ -2,6 +2,7 @@
 #include "codec/control.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -291,5 +292,36 @@ START_TEST(subscribe_tokens)
 }
 END_TEST
 
-UNIT_MAIN("control_subscribe", subscribe_start, subscribe_filters, subscribe_members, subscribe_take_over_and_override, subscribe_with_an_empty_name,
+START_TEST(what_can_be_a_name)
+{
+    static const char *const good[] = {"a", "orders-worker.1", "caf\xc3\xa9", "\xe2\x82\xac", "\\", "\"'$(x)", "\xf0\x9f\x9a\x8c"};
+    static const char *const bad[] = {"", "a b", " ", "a\n", "\x7f", "\xff", "\xc3", "a\xc0\x80"};
+    /* one of each category and the ends of each plane's: what is not seen, or looks like a blank */
+    static const char *const unseen[] = {"\xc2\x80", "\u00a0", "\u00ad", "\u061c", "\u180e", "\u2003", "\u200b", "\u200d", "\u2028",
+                                         "\u2029", "\u202e", "\u202f", "\u2060", "\u2066", "\u206f", "\u3000", "\ufeff", "\ufffb",
+                                         "\U0001d173", "\U000e0001", "\U000e007f"};
+    static const char *const seen[] = {"\u00a1", "\u00ac", "\u061b", "\u1fff", "\u2010", "\u2027", "\u2030", "\u2070", "\u3001",
+                                       "\ufffd", "\U0001d17b", "\U000e0100"};
+    char name[CONTROL_NAME_MAX + 2];
+
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+        ck_assert_msg(control_name_is_good(unit_bytes(good[i])), "%s", good[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        ck_assert_msg(!control_name_is_good(unit_bytes(bad[i])), "%s", bad[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(unseen); i++) {
+        (void)snprintf(name, sizeof name, "billing%s", unseen[i]);
+        ck_assert_msg(!control_name_is_good(unit_bytes(name)), "%zu", i);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(seen); i++) {
+        (void)snprintf(name, sizeof name, "billing%s", seen[i]);
+        ck_assert_msg(control_name_is_good(unit_bytes(name)), "%zu", i);
+    }
+    memset(name, 'n', sizeof name);
+    ck_assert(control_name_is_good((struct bytes){(const uint8_t *)name, CONTROL_NAME_MAX}));
+    ck_assert(!control_name_is_good((struct bytes){(const uint8_t *)name, CONTROL_NAME_MAX + 1}));
+    ck_assert(!control_name_is_good((struct bytes){(const uint8_t *)"a\0b", 3}));
+}
+END_TEST
+
+UNIT_MAIN("control_subscribe", what_can_be_a_name, subscribe_start, subscribe_filters, subscribe_members, subscribe_take_over_and_override, subscribe_with_an_empty_name,
           subscribe_limits, subscribe_tokens)

@@ -110,6 +110,12 @@ static void on_failed(void *owner, int error, const char *what)
     failures++;
 }
 
+static void on_retried(void *owner, int error)
+{
+    (void)owner;
+    (void)error;
+}
+
 static void on_differs(void *owner, struct position position, const char *what)
 {
     (void)owner;
@@ -117,7 +123,8 @@ static void on_differs(void *owner, struct position position, const char *what)
     ck_abort_msg("%s", what);
 }
 
-static const struct journal_ops journal_ops = {on_written, on_synced, on_failed, on_differs};
+static const struct journal_ops journal_ops = {on_written, on_synced, on_failed, on_retried,
+                                              on_differs};
 
 /* ---- clients ---- */
 
@@ -164,6 +171,15 @@ static bool on_caught_up(void *o, struct session *s)
     return deliver_pending(o, s);
 }
 
+static bool on_was_read(void *o, struct session *s, struct position told, const char *why)
+{
+    (void)o;
+    (void)s;
+    (void)told;
+    ck_assert_ptr_null(why);
+    return true;
+}
+
 static void on_closed(void *o, struct session *s)
 {
     (void)o;
@@ -183,6 +199,7 @@ static const struct session_ops ops = {.welcome = on_welcome,
                                        .subscribe = on_subscribe,
                                        .room = on_room,
                                        .caught_up = on_caught_up,
+                                       .was_read = on_was_read,
                                        .closed = on_closed};
 
 /* A client that subscribes, with so much room in its socket. */
@@ -493,7 +510,7 @@ static void model(struct unit_random *random, bool failing, unsigned *let_go, un
 
         if (failing && journal_has_failed(r.journal)) {
             disk_error = 0;
-            UNTIL((void)0, journal_retry(r.journal) == 0);
+            UNTIL(journal_retry(r.journal), !journal_has_failed(r.journal));
             next = entry_behind(journal_end(r.journal)->last);
         } else if (what < 45 && !journal_is_full_queue(r.journal, false)) {
             size_t to = next + 1 + unit_random_below(random, unit_random_below(random, 2) ? 40 : 3);

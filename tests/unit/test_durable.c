@@ -3,23 +3,6 @@
 
 /* ---- names ---- */
 
-START_TEST(what_can_be_a_name)
-{
-    static const char *const good[] = {"a", "orders-worker.1", "caf\xc3\xa9", "\xe2\x82\xac", "\\", "\"'$(x)", "\xf0\x9f\x9a\x8c"};
-    static const char *const bad[] = {"", "a b", " ", "a\n", "\x7f", "\xc2\x80", "\xc2\xa0", "\xe2\x80\xae" "a", "\xff", "\xc3", "a\xc0\x80"};
-    char longest[CATALOG_NAME_MAX + 2];
-
-    for (size_t i = 0; i < ARRAY_SIZE(good); i++)
-        ck_assert_msg(durable_is_name(unit_bytes(good[i])), "%s", good[i]);
-    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-        ck_assert_msg(!durable_is_name(unit_bytes(bad[i])), "%s", bad[i]);
-    memset(longest, 'n', sizeof longest);
-    ck_assert(durable_is_name((struct bytes){(const uint8_t *)longest, CATALOG_NAME_MAX}));
-    ck_assert(!durable_is_name((struct bytes){(const uint8_t *)longest, CATALOG_NAME_MAX + 1}));
-    ck_assert(!durable_is_name((struct bytes){(const uint8_t *)"a\0b", 3}));
-}
-END_TEST
-
 START_TEST(kept)
 {
     struct filter filters[] = {{FILTER_PATTERN, unit_bytes("a.>")}, {FILTER_EXACT, unit_bytes("b")}};
@@ -215,7 +198,7 @@ START_TEST(sent_after_a_clean_stop)
     ck_assert(durables_is_bound(ds));
     assert_at(find_name("a")->cursor, 0x20, 0);
     assert_at(find_name("a")->sent, 0x40, 0);
-    durables_bound(ds, at(0x90, 0)); /* the first connect: known already */
+    durables_bound(ds, at(0x90, 0), true); /* the first connect: known already */
     assert_at(find_name("a")->sent, 0x40, 0);
     teardown();
 }
@@ -231,10 +214,10 @@ START_TEST(sent_after_an_unclean_stop)
     /* stopped before the server was ever reached: what is not known does not become known by that */
     stop_cleanly();
     ck_assert(!durables_is_bound(ds));
-    durables_bound(ds, at(0x90, 0));
+    durables_bound(ds, at(0x90, 0), true);
     ck_assert(durables_is_bound(ds));
     assert_at(find_name("a")->sent, 0x90, 0);
-    durables_bound(ds, at(0xa0, 0)); /* of another connect */
+    durables_bound(ds, at(0xa0, 0), true); /* of another connect */
     assert_at(find_name("a")->sent, 0x90, 0);
     ck_assert(position_is_zero(add_name("new", ">", at(0x10, 0))->sent));
     teardown();
@@ -519,6 +502,82 @@ START_TEST(moved)
     reopen();
     assert_at(find_name("a")->cursor, 0x10, 0);
     assert_at(find_name("a")->sent, 0x60, 0);
+    teardown();
+}
+END_TEST
+
+/* ---- suspended ---- */
+
+static unsigned times_logged(const char *id)
+{
+    unsigned n = 0;
+
+    ck_assert_int_eq(fflush(logger.out), 0);
+    for (const char *at = logged; (at = strstr(at, id)); at++)
+        n++;
+    return n;
+}
+
+START_TEST(suspended)
+{
+    static const char why_not[] = "the router cannot read its journal: Input/output error";
+
+    setup();
+    for (uint64_t lsn = 0x10; lsn <= 0x50; lsn += 0x10)
+        fake_journal_add(&journal, at(lsn, 0), "a", 10);
+    struct durable *d = add_name("a", "a", at(0x10, 0));
+    (void)add_name("b", "a", at(0x10, 0));
+    hold(d);
+    int64_t before = clock_realtime_us();
+    ck_assert(durable_suspend(ds, d, at(0x20, 0), why_not));
+    int64_t since = d->mark.since;
+    ck_assert(since >= before && since <= clock_realtime_us());
+    durable_release(ds, d, false);
+    settle();
+    reopen(); /* it is kept, of one name */
+    d = find_name("a");
+    ck_assert_int_eq(d->mark.since, since);
+    assert_at(d->mark.at, 0x20, 0);
+    ck_assert_str_eq(d->mark.why, why_not);
+    ck_assert_int_eq(find_name("b")->mark.since, 0);
+
+    /* Again: it is known, and since when. Another reason is noted. */
+    hold(d);
+    ck_assert(!durable_suspend(ds, d, at(0x20, 0), why_not));
+    durable_read_on(ds, d, at(0x30, 0), false);
+    ck_assert_int_eq(d->mark.since, 0);
+    ck_assert(durable_suspend(ds, d, at(0x40, 0), why_not));
+    since = d->mark.since;
+    ck_assert(!durable_suspend(ds, d, at(0x50, 0), why_not)); /* elsewhere is no news, another reason is */
+    ck_assert(durable_suspend(ds, d, at(0x30, 0), "otherwise"));
+    ck_assert_int_eq(d->mark.since, since);
+    ck_assert_str_eq(d->mark.why, "otherwise");
+    assert_at(d->mark.at, 0x30, 0);
+    ck_assert_uint_eq(times_logged(" durable.suspended "), 3);
+
+    /* Only what lies behind the place that could not be read is news. */
+    durable_read_on(ds, d, at(0x20, 0), false);
+    durable_read_on(ds, d, at(0x30, 0), false);
+    ck_assert_int_eq(d->mark.since, since);
+    durable_read_on(ds, d, at(0x30, 0), true); /* or that nothing lies there */
+    ck_assert_int_eq(d->mark.since, 0);
+    durable_read_on(ds, d, at(0x30, 0), true);
+    ck_assert_uint_eq(times_logged(" durable.unsuspended "), 2);
+    durable_release(ds, d, false);
+    settle();
+    reopen();
+    ck_assert_int_eq(find_name("a")->mark.since, 0);
+
+    /* It goes with the place. */
+    d = find_name("a");
+    ck_assert(durable_suspend(ds, d, at(0x40, 0), why_not));
+    durable_move(ds, d, at(0x50, 0));
+    ck_assert_int_eq(d->mark.since, 0);
+    durable_move(ds, d, at(0x10, 0));
+    ck_assert(durable_suspend(ds, d, at(0x40, 0), why_not));
+    ck_assert_int_eq(durables_new_era(ds, &(struct catalog_head){43, 2, false, false}, at(0x50, 0)), 0);
+    reopen();
+    ck_assert_int_eq(find_name("a")->mark.since, 0);
     teardown();
 }
 END_TEST
@@ -1010,11 +1069,11 @@ START_TEST(two_openings)
 }
 END_TEST
 
-UNIT_MAIN("durable", what_can_be_a_name, kept, listed_by_name, removed, acknowledged, confirmed, paced,
+UNIT_MAIN("durable", kept, listed_by_name, removed, acknowledged, confirmed, paced,
           sent_after_a_clean_stop, sent_after_an_unclean_stop, floats_until_something_matches,
           floats_again_after_a_restart, what_comes_again_does_not_match, moved_behind_what_is_routed,
           the_journal_lost_its_end, a_gap_is_for_everybody,
-          in_front_of_a_transaction, held_and_let_go, other_filters, moved, older_than_the_journal, passed_over,
+          in_front_of_a_transaction, held_and_let_go, other_filters, moved, suspended, older_than_the_journal, passed_over,
           passed_over_while_floating, lost, stored_behind, stored_behind_who_floats, expires, seen_is_stored, head,
           a_new_era, most_names, most_filters, tokens_count, a_disk_that_fails, a_clean_stop_that_fails,
           stopped_while_it_is_written, two_openings)

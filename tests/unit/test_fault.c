@@ -95,7 +95,7 @@ START_TEST(points_of_the_journal)
             for (uint64_t lsn = 0x200; lsn < 0x210; lsn++) {
                 jf_append_message(lsn, 100);
                 if (journal_finish(jf.j) < 0)
-                    ck_assert_int_eq(journal_retry(jf.j), 0); /* dies in it */
+                    ck_assert_int_eq(jf_retry(), 0); /* dies in it */
             }
             _exit(0);
         }
@@ -116,26 +116,41 @@ START_TEST(points_that_fail)
     static const struct {
         const char *faults;
         int error, retry;
-    } points[] = {{"journal-write:1=ENOSPC", ENOSPC, 0},
-                  {"journal-write:1=short,journal-write:2=EIO", EIO, 0},
-                  {"journal-sync:1=EIO", EIO, 0},
-                  {"journal-segment:1=ENOSPC,journal-write:1=EIO", EIO, -ENOSPC},
-                  {"journal-segment:2=ENOSPC,journal-write:1=EIO", EIO, -ENOSPC},
-                  {"journal-segment:3=EIO,journal-write:1=EIO", EIO, -EIO},
-                  {"journal-retry:1=ENOSPC,journal-write:1=EIO", EIO, -ENOSPC}};
+        size_t segments; /* once it goes on */
+        bool something;  /* stands in the segment behind the header */
+    } points[] = {
+        {"journal-write:1=ENOSPC", ENOSPC, 0, 1, false},
+        {"journal-write:1=ENOSPC", ENOSPC, 0, 2, true},
+        {"journal-write:1=short,journal-write:2=EIO", EIO, 0, 1, false},
+        {"journal-write:1=short,journal-write:2=EIO", EIO, 0, 2, true},
+        {"journal-sync:1=EIO", EIO, 0, 2, false}, /* a file whose sync failed is not used again */
+        {"journal-segment=ENOSPC,journal-write:1=EIO", EIO, 0, 1, false}, /* none is needed */
+        {"journal-segment:1=ENOSPC,journal-write:1=EIO", EIO, -ENOSPC, 2, true},
+        {"journal-segment:2=ENOSPC,journal-write:1=EIO", EIO, -ENOSPC, 2, true},
+        {"journal-segment:3=EIO,journal-write:1=EIO", EIO, -EIO, 2, true},
+        {"journal-retry:1=ENOSPC,journal-write:1=EIO", EIO, -ENOSPC, 1, false},
+    };
 
     for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
+        uint64_t first = points[i].something ? 0x1ff : 0x200;
+
         jf_make(16u << 20, 0);
+        if (points[i].something) {
+            jf_append_message(0x1ff, 100);
+            jf_finish();
+        }
         set(points[i].faults);
         jf_append_message(0x200, 100);
         ck_assert_msg(journal_finish(jf.j) == -points[i].error, "%s", points[i].faults);
-        ck_assert_uint_eq(journal_end(jf.j)->last.lsn, 0x100);
-        ck_assert_int_eq(journal_retry(jf.j), points[i].retry);
+        ck_assert_uint_eq(journal_end(jf.j)->last.lsn, points[i].something ? 0x1ff : 0x100);
+        ck_assert_int_eq(jf_retry(), points[i].retry);
         if (points[i].retry)
-            ck_assert_int_eq(journal_retry(jf.j), 0);
+            ck_assert_int_eq(jf_retry(), 0);
         jf_append_message(0x200, 100);
         jf_finish();
-        jf_check_messages(0x200, 0x201);
+        jf_check_messages(first, 0x201);
+        ck_assert_msg(journal_segments(jf.j) == points[i].segments, "%s", points[i].faults);
+        set("");
         jf_close();
         jf_remove();
     }

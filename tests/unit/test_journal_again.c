@@ -459,6 +459,229 @@ START_TEST(did_not_come)
 }
 END_TEST
 
+static struct batch *expecting(uint64_t lsn)
+{
+    struct batch *b = again();
+
+    b->expected_from = (struct position){1, lsn, 0};
+    return b;
+}
+
+/* The slot stands before what the journal has, and the server has nothing there. */
+START_TEST(nothing_came)
+{
+    struct batch *b;
+
+    make(LARGE);
+    jf_append(expecting(0x301), 0x400); /* up to what is next */
+    check_same(0x400);
+    jf_append(again(), 0x401);
+    check_differs(jf_at(0x400), 0x400,
+                  "the journal has an entry at 1:0/400:0, which the server, being past 0/401, did not send again");
+    done();
+
+    make(LARGE); /* the message ends where the slot stands, the transaction's commit begins there */
+    b = expecting(0x400);
+    add_t2(b);
+    jf_add(b, jf_at(0x500), 60, 0);
+    jf_append(b, 0x600);
+    check_same(0x600);
+    jf_append(expecting(0x400), 0x600);
+    check_differs(jf_at(0x400), 0x600,
+                  "the journal has an entry at 1:0/400:0, which the server, being past 0/600, did not send again");
+    done();
+
+    make(LARGE);
+    jf_append(expecting(0x500), 0x600);
+    check_same(0x600);
+    done();
+
+    make(400); /* with a mark of what comes again itself; the first batch brings something */
+    b = expecting(0x200);
+    jf_add(b, jf_at(0x200), 10, 0);
+    jf_append(b, 0x308);
+    check_differs(jf_at(0x300), 0,
+                  "the journal has an entry at 1:0/300:0, which the server, being past 0/308, did not send again");
+    done();
+
+    make(LARGE); /* it begins too late */
+    b = expecting(0x301);
+    add_t2(b);
+    jf_append(b, 0);
+    check_differs(jf_at(0x400), 0,
+                  "the journal has an entry at 1:0/400:0, which the server did not send again before 1:0/400:0");
+    done();
+
+    make(LARGE); /* something new comes first */
+    b = jf_batch();
+    b->expected_from = (struct position){1, 0x4FF, 0};
+    jf_add(b, jf_at(0x600), 10, 0);
+    jf_append(b, 0x600);
+    check_differs(jf_at(0x500), 0,
+                  "the journal has an entry at 1:0/500:0, which the server did not send again before 1:0/600:0");
+    done();
+}
+END_TEST
+
+/* A slot may stand anywhere before, at and behind what there is, also behind what retention has left. */
+START_TEST(all_that_is_expected_comes)
+{
+    for (size_t segment = 400; segment <= LARGE; segment += LARGE - 400)
+        for (uint64_t from = 0x80; from <= 0x600; from += 0x40) {
+            struct batch *b;
+
+            make(segment);
+            b = expecting(from);
+            if (from <= 0x200)
+                jf_add(b, jf_at(0x200), 10, 0);
+            if (from <= 0x300)
+                add_t1(b);
+            if (from <= 0x400) {
+                jf_add(b, jf_at(0x400), 40, 0);
+                add_t2(b);
+            }
+            if (from <= 0x500)
+                jf_add(b, jf_at(0x500), 60, 0);
+            jf_append(b, 0x508);
+            jf_append(again(), 0x600);
+            jf_append_message(0x600, 10);
+            check_same(0x600);
+            jf_append(expecting(from), 0x100); /* the next connection, which is told the old place first */
+            check_same(0x100);
+            done();
+        }
+
+    make(400);
+    ck_assert_int_eq(journal_drop_first(jf.j), 0);
+    jf_append(expecting(0x200), 0x200);
+    struct batch *b = again();
+    jf_add(b, jf_at(0x200), 10, 0); /* which is not here any more */
+    add_t1(b);
+    jf_append(b, 0x308);
+    check_same(0x308);
+    jf_append(again(), 0x401);
+    check_differs(jf_at(0x400), 0x308,
+                  "the journal has an entry at 1:0/400:0, which the server, being past 0/401, did not send again");
+    done();
+}
+END_TEST
+
+/* An accepted gap ends where the slot stands, and the commit record of the first transaction behind it begins right there. */
+START_TEST(right_behind_a_gap)
+{
+    const struct position t = {1, 0x800, 0};
+    struct batch *b;
+
+    make(LARGE);
+    b = jf_batch();
+    jf_add_gap(b, jf_at(0x501), jf_at(0x800));
+    jf_add_begin(b, t);
+    jf_add_part(b, t, 1, 10);
+    jf_add_commit(b, t, 1);
+    jf_append(b, 0x808);
+    for (unsigned i = 0; i < 2; i++) {
+        b = i ? again() : expecting(0x800);
+        jf_add_begin(b, t);
+        jf_add_part(b, t, 1, 10);
+        jf_add_commit(b, t, 1);
+        jf_append(b, 0x808);
+        check_same(0x808);
+    }
+    jf_append(expecting(0x800), 0x900);
+    check_differs((struct position){1, 0x800, 0}, 0x808,
+                  "the journal has an entry at 1:0/800:0, which the server, being past 0/900, did not send again");
+    done();
+}
+END_TEST
+
+/* That a transaction was never finished is told in front of what is new: what else did not come is seen all the same. */
+START_TEST(a_gap_in_front_of_what_is_new)
+{
+    const struct position t = {1, 0x700, 0};
+    struct batch *b;
+
+    make(LARGE);
+    b = jf_batch();
+    jf_add_begin(b, t);
+    jf_add_part(b, t, 1, 10);
+    jf_append(b, 0x500);
+    jf_append(expecting(0x400), 0);
+    b = jf_batch();
+    jf_starts_inside(b, t);
+    jf_add_gap(b, (struct position){1, 0x700, 2}, (struct position){1, 0x700, POSITION_INDEX_END});
+    jf_add(b, jf_at(0x900), 10, 0);
+    jf_append(b, 0x900);
+    check_differs((struct position){1, 0x400, 0}, 0x500,
+                  "the journal has an entry at 1:0/400:0, which the server did not send again before 1:0/900:0");
+    done();
+
+    make(LARGE); /* but not what another connection should have sent: it has begun anew, and what it has accepted is its own */
+    jf_append(expecting(0x400), 0);
+    jf_finish();
+    b = jf_batch();
+    b->connection = 1;
+    jf_add_gap(b, jf_at(0x501), jf_at(0x800));
+    jf_add(b, jf_at(0x900), 10, 0);
+    jf_append(b, 0x900);
+    check_same(0x900);
+    done();
+}
+END_TEST
+
+/* What retention lets go of while the server sends it again is not missed on either side. */
+START_TEST(dropped_meanwhile)
+{
+    for (unsigned dropped = 1; dropped <= 3; dropped++) {
+        make(400);
+        struct batch *b = again();
+        jf_add(b, jf_at(0x200), 10, 0);
+        jf_append(b, 0x200);
+        jf_finish();
+        for (unsigned i = 0; i < dropped; i++)
+            ck_assert_int_eq(journal_drop_first(jf.j), 0);
+        b = again();
+        add_t1(b);
+        jf_append(b, 0x308);
+        b = again();
+        jf_add(b, jf_at(0x400), 40, 0);
+        add_t2(b);
+        jf_append(b, 0x408);
+        check_same(0x408);
+        b = again();
+        jf_add(b, jf_at(0x500), 61, 0);
+        jf_append(b, 0x500);
+        check_differs(jf_at(0x500), 0x408,
+                      "what the server sent again at 1:0/500:0 is not what the journal has there");
+        done();
+    }
+}
+END_TEST
+
+/* What the journal has of a timeline that was left behind does not come; nor does a gap. */
+START_TEST(what_cannot_come)
+{
+    struct batch *b;
+
+    make(LARGE);
+    b = expecting(0x301);
+    jf_add(b, (struct position){2, 0x6F8, 0}, 10, 0);
+    b->again = false;
+    jf_append(b, 0x700);
+    jf_append(again(), 0x701);
+    check_same(0x701);
+    done();
+
+    make(LARGE);
+    b = jf_batch();
+    jf_add_gap(b, jf_at(0x501), jf_at(0x5FF));
+    jf_append(b, 0x5FF);
+    check_same(0x5FF);
+    jf_append(expecting(0x501), 0x700);
+    check_same(0x700);
+    done();
+}
+END_TEST
+
 /* Nothing came again: the slot was ahead, and nobody can say what should have. */
 START_TEST(only_new)
 {
@@ -590,6 +813,7 @@ START_TEST(inside_a_gap)
     jf_add(b, jf_at(0x600), 10, 0);
     jf_append(b, 0x600);
     b = jf_batch();
+    b->connection = 1; /* an accepted one is put before anything else of a connection */
     jf_add_gap(b, jf_at(0x901), jf_at(0xB00));
     jf_append(b, 0xB00);
     jf_append_message(0xC00, 10);
@@ -688,13 +912,15 @@ START_TEST(a_failure_between)
     make(LARGE);
     b = again();
     jf_add(b, jf_at(0x400), 40, 0);
+    add_t2(b);
+    jf_add(b, jf_at(0x500), 60, 0);
     jf_append(b, 0x400);
     jf_finish();
     disk_fail(DISK_WRITEV, EIO, 0);
     jf_append(jf_batch(), 0x700);
     JF_UNTIL(jf.failed);
     disk_mend();
-    ck_assert_int_eq(journal_retry(jf.j), 0);
+    ck_assert_int_eq(jf_retry(), 0);
     b = again();
     jf_add(b, jf_at(0x500), 60, 0);
     jf_append(b, 0x500);
@@ -730,6 +956,8 @@ START_TEST(until_another_era)
 END_TEST
 
 UNIT_MAIN("journal_again", all_of_it, of_any_cut, again_and_again, the_mark_of_what_comes_again,
-          other_contents, other_ends, large_contents, not_in_the_journal, did_not_come, only_new,
+          other_contents, other_ends, large_contents, not_in_the_journal, did_not_come, nothing_came,
+          all_that_is_expected_comes, what_cannot_come, right_behind_a_gap,
+          a_gap_in_front_of_what_is_new, dropped_meanwhile, only_new,
           older_than_the_journal, inside_a_gap, of_an_older_timeline, damaged, a_failure_between,
           until_another_era)

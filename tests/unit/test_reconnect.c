@@ -479,7 +479,8 @@ END_TEST
 START_TEST(errors_that_pass)
 {
     static const char *const codes[] = {CONTROL_ERROR_TOO_SLOW, CONTROL_ERROR_SOURCE,
-                                        CONTROL_ERROR_LIMIT, CONTROL_ERROR_TIMEOUT};
+                                        CONTROL_ERROR_LIMIT, CONTROL_ERROR_TIMEOUT,
+                                        CONTROL_ERROR_JOURNAL};
 
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
         struct buf b = BUF_INIT;
@@ -537,7 +538,7 @@ END_TEST
 START_TEST(before_ready_every_error_is_a_refusal)
 {
     static const char *const codes[] = {CONTROL_ERROR_INVALID, CONTROL_ERROR_LIMIT,
-                                        CONTROL_ERROR_SOURCE};
+                                        CONTROL_ERROR_SOURCE, CONTROL_ERROR_JOURNAL};
 
     for (size_t i = 0; i < 2 * ARRAY_SIZE(codes); i++) {
         struct buf b = BUF_INIT;
@@ -556,7 +557,8 @@ END_TEST
 START_TEST(reasons_that_pass_are_waited_out_when_asked_for)
 {
     static const char *const codes[] = {CONTROL_ERROR_LIMIT, CONTROL_ERROR_SOURCE,
-                                        CONTROL_ERROR_TOO_SLOW, CONTROL_ERROR_TIMEOUT};
+                                        CONTROL_ERROR_TOO_SLOW, CONTROL_ERROR_TIMEOUT,
+                                        CONTROL_ERROR_JOURNAL};
 
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
         struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;

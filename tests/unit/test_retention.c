@@ -246,10 +246,14 @@ START_TEST(decisions)
         {5, 3, 50, 1001, 500, 500, RETENTION_PROBE, false},
         {JOURNAL_SEGMENTS_MIN, 0, 50, 9999, 0, 500, RETENTION_KEEP, false},
         {5, 0, 50, 9999, 0, 0, RETENTION_KEEP, false}, /* no age is set */
+        {7, 1, 50, 0, 0, 0, RETENTION_KEEP, false},    /* exactly as many as there may be */
+        {8, 0, 50, 0, 0, 0, RETENTION_DROP, true},
+        {8, 1, 50, 0, 0, 0, RETENTION_PROBE, true},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        const struct retention_limits limits = {.size = 100, .age_ms = cases[i].age};
+        const struct retention_limits limits = {
+            .size = 100, .segments = 7, .age_ms = cases[i].age};
         bool full;
 
         ck_assert_int_eq(retention_decide(&limits, cases[i].segments, cases[i].size,

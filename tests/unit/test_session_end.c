@@ -149,6 +149,57 @@ START_TEST(the_client_goes_away)
 }
 END_TEST
 
+/* How a session learns that its client is gone. */
+enum going {
+    GOING_READ,     /* the socket's end */
+    GOING_WRITE,    /* EPIPE */
+    GOING_UNREAD,   /* ECONNRESET, since what it was sent lay unread in its socket */
+    GOING_STOPPED,  /* the same, while it is told that the router stops */
+    GOING_N,
+};
+
+/* What a client said before it went is heard, however much that is: what it has processed does not come again. */
+START_TEST(a_last_ack_is_heard)
+{
+    enum { N = 1000 }; /* 44 bytes each: more than one turn reads */
+
+    for (int going = 0; going < GOING_N; going++) {
+        setup();
+        subscribe();
+        struct batch *batch = new_batch();
+        for (unsigned i = 1; i <= N; i++)
+            add_message(batch, 0x100 + i, 0, 1);
+        batch_seal(batch);
+        deliver(batch, 0);
+        if (going != GOING_UNREAD && going != GOING_STOPPED)
+            ck_assert(receive());
+        put_ack((struct position){1, 0x101, 0}, false);
+        for (unsigned i = 0; i <= SESSION_REQUESTS_A_TURN; i++)
+            put_request(i); /* nobody waits for the answers */
+        for (unsigned i = 2; i <= N; i++)
+            put_ack((struct position){1, 0x100 + i, 0}, i == N);
+        ck_assert_uint_gt(out.size, 4 * 4096);
+        ck_assert(send(client, out.data, out.size, MSG_NOSIGNAL) == (ssize_t)out.size);
+        buf_clear(&out);
+        if (going == GOING_STOPPED)
+            session_stop(session, (struct position){1, 0x100 + N, 0}, CONTROL_ERROR_STOPPING, "Bye.");
+        ck_assert_int_eq(close(client), 0);
+        client = -1;
+        if (going == GOING_WRITE) {
+            batch = new_batch();
+            add_message(batch, 0x2000, 0, 10);
+            batch_seal(batch);
+            deliver(batch, 0);
+        }
+        turns(N / 50);
+        ck_assert_ptr_null(session);
+        ck_assert_uint_eq(owner.closed, 1);
+        ck_assert_msg(owner.acked.lsn == 0x100 + N, "%d: up to %lx", going, (unsigned long)owner.acked.lsn);
+        teardown();
+    }
+}
+END_TEST
+
 START_TEST(closing_twice)
 {
     setup();
@@ -299,6 +350,6 @@ START_TEST(without_memory_for_an_answer_it_ends)
 END_TEST
 
 UNIT_MAIN("session_end", a_fatal_error_finishes_the_begun_frame, silence,
-          a_last_error_that_is_not_read, the_client_goes_away, closing_twice,
+          a_last_error_that_is_not_read, the_client_goes_away, a_last_ack_is_heard, closing_twice,
           asking_without_reading_is_bounded, without_room_it_is_refused,
           a_half_closed_client_gets_its_answer, without_memory_for_an_answer_it_ends)

@@ -105,6 +105,25 @@ static bool on_caught_up(void *o, struct session *s)
     return true;
 }
 
+static struct {
+    unsigned n, failed;
+    struct position told; /* the last */
+    char why[128];
+    bool known;           /* the answer */
+} steps;
+
+static bool on_was_read(void *o, struct session *s, struct position told, const char *why)
+{
+    (void)o;
+    ck_assert_int_eq(s->state, SESSION_ACTIVE);
+    steps.n++;
+    steps.failed += why != NULL;
+    steps.told = told;
+    if (why)
+        (void)snprintf(steps.why, sizeof steps.why, "%s", why);
+    return !steps.known;
+}
+
 static void on_closed(void *o, struct session *s)
 {
     (void)o;
@@ -132,6 +151,7 @@ static const struct session_ops ops = {.welcome = on_welcome,
                                        .room = on_room,
                                        .acked = on_acked,
                                        .caught_up = on_caught_up,
+                                       .was_read = on_was_read,
                                        .closed = on_closed};
 
 /* ---- fixture ---- */
@@ -143,6 +163,7 @@ static void setup(void)
     sessions = NULL;
     n_pending = 0;
     caught_up = refusals = 0;
+    memset(&steps, 0, sizeof steps);
     logger = (struct logger){.out = open_memstream(&log_text, &log_size)};
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     route = route_new();
@@ -738,10 +759,42 @@ START_TEST(damage_is_told)
         ck_assert_uint_eq(counts[FRAME_MESSAGE], 9);
         ck_assert_uint_eq(counts[FRAME_ERROR], 0);
         buf_deinit(&data);
+        ck_assert_uint_eq(steps.failed, 0);
+        ck_assert_int_eq(position_compare(steps.told, journal.written), 0);
     }
     ck_assert_uint_eq(log_lines("journal.damaged"), 1);
     ck_assert_ptr_nonnull(strstr(log_text, ".segment: offset 512"));
     teardown();
+}
+END_TEST
+
+/* The worker that meets it first is the one that says so, though nobody takes any more what it has brought. */
+START_TEST(damage_is_told_of_a_reader_that_is_gone)
+{
+    for (int gone = 0; gone < 2; gone++) {
+        setup();
+        put_some(1, 300);
+        end_record();
+        end_segment();
+        put_some(5, 300);
+        end_record();
+        end_segment();
+        put_some(2, 300);
+        end_record();
+        damage(1, SEGMENT_HEADER_SIZE + RECORD_SIZE + 100);
+        struct peer *p = subscribe(0, all_of_it, oldest, 1 << 20);
+        /* while the worker has its first step; what that brings is taken in a turn to come */
+        UNTIL((void)0, reads.running == 1);
+        if (gone)
+            session_close(p->s, "in the middle");
+        else
+            session_reseat(p->s, 0);
+        UNTIL((void)0, reads.running == 0 || log_lines("journal.damaged"));
+        p = subscribe(1, all_of_it, oldest, 1 << 20);
+        UNTIL((void)receive_all(p), session_is_live(p->s) && session_is_at_end(p->s));
+        ck_assert_uint_eq(log_lines("journal.damaged"), 1);
+        teardown();
+    }
 }
 END_TEST
 
@@ -764,6 +817,19 @@ START_TEST(a_journal_that_cannot_be_read)
     ck_assert_str_eq(p->error, "journal");
     ck_assert_uint_eq(log_lines("journal.unreadable"), 1);
     buf_deinit(&data);
+    ck_assert_uint_eq(steps.failed, 1);
+    ck_assert_str_eq(steps.why, "the router cannot read its journal: Is a directory");
+    ck_assert_int_eq(position_compare(steps.told, oldest), 0);
+    /* what the owner has said already is not said again */
+    steps.known = true;
+    logger.level = LOG_INFO;
+    p = subscribe(1, all_of_it, oldest, 1 << 20);
+    while (receive_all(p)) {
+        turn();
+        (void)usleep(50);
+    }
+    ck_assert_uint_eq(steps.failed, 2);
+    ck_assert_uint_eq(log_lines("journal.unreadable"), 1);
     ck_assert_int_eq(close(journal.segments[0]->fd), 0);
     journal.segments[0]->fd = fd;
     teardown();
@@ -841,6 +907,55 @@ START_TEST(progress_at_the_end_alone)
 }
 END_TEST
 
+static void assert_progress(struct peer *p, struct position position, bool comes)
+{
+    unsigned before[256], after[256];
+    struct buf data = data_of(p, before);
+
+    buf_deinit(&data);
+    session_send_progress(p->s, position);
+    session_flush(p->s);
+    ck_assert(receive_all(p));
+    data = data_of(p, after);
+    ck_assert_uint_eq(after[FRAME_PROGRESS] - before[FRAME_PROGRESS], comes);
+    buf_deinit(&data);
+}
+
+/* It may be all that ever comes: who has read to the end is told even if no more was read since. */
+START_TEST(progress_over_what_was_passed_over)
+{
+    setup();
+    put_message(0x100100, "somebody", 10);
+    put_message(0x100200, "nobody", 10);
+    put_begin(0x100300);
+    put_message(0x100300, "nobody", 10);
+    put_message(0x100300, "nobody", 10);
+    end_record();
+    const struct position before = {1, 0x1002ff, POSITION_INDEX_END}, last = {1, 0x100300, 2};
+    struct peer *p = subscribe(0, (const char *const[]){"somebody", NULL}, oldest, 1 << 20);
+    UNTIL((void)receive_all(p), session_is_live(p->s));
+    ck_assert_int_eq(position_compare(p->s->told, last), 0);
+    assert_progress(p, (struct position){1, 0x100100, 0}, false); /* it has had that */
+    assert_progress(p, before, true);
+    assert_progress(p, before, false);
+    ck_assert_int_eq(position_compare(p->s->told, last), 0);
+    assert_progress(p, last, true);
+    assert_progress(p, last, false);
+
+    /* Behind what it was sent since nothing of before is told. */
+    struct peer *q = subscribe(1, (const char *const[]){"somebody", NULL}, oldest, 1 << 20);
+    UNTIL((void)receive_all(q), session_is_live(q->s));
+    put_commit();
+    put_message(0x100400, "somebody", 10);
+    hold_batch();
+    (void)session_send_message(q->s, pending[0], &pending[0]->entries[1], NULL);
+    session_flush(q->s);
+    ck_assert(receive_all(q));
+    assert_progress(q, before, false);
+    teardown();
+}
+END_TEST
+
 /* A fatal error comes behind the message that is being sent, wherever the rest of that is. */
 START_TEST(leaving_in_the_middle_of_a_message)
 {
@@ -911,6 +1026,8 @@ END_TEST
 UNIT_MAIN("session_read", from_everywhere_to_live, not_now, a_large_message_for_a_slow_reader,
           letting_go_of_what_was_begun_live, letting_go_at_any_moment, a_full_outbox,
           closing_while_a_worker_reads, bounded_in_all, retention_has_passed_it,
-          retention_passes_what_is_being_sent, damage_is_told, a_journal_that_cannot_be_read,
-          the_journal_falls_back, progress_at_the_end_alone, leaving_in_the_middle_of_a_message,
+          retention_passes_what_is_being_sent, damage_is_told,
+          damage_is_told_of_a_reader_that_is_gone, a_journal_that_cannot_be_read,
+          the_journal_falls_back, progress_at_the_end_alone, progress_over_what_was_passed_over,
+          leaving_in_the_middle_of_a_message,
           a_gap_before_it_begins)

@@ -39,6 +39,44 @@ static void teardown(void)
     ck_assert_int_eq(system(command), 0);
 }
 
+START_TEST(parts_that_are_missing)
+{
+    static const char *const parts[] = {"lock", "journal", "catalog"};
+    struct state s = STATE_INIT;
+
+    setup();
+    ck_assert_int_eq(state_open(&s, in("s"), why), 0);
+    ck_assert_ptr_null(state_missing(&s)); /* nothing was noted */
+    ck_assert_int_eq(mkdir(in("s/journal"), 0700), 0);
+    FILE *f = fopen(in("s/catalog"), "w");
+    ck_assert_ptr_nonnull(f);
+    (void)fclose(f);
+    state_note(&s);
+    ck_assert_ptr_null(state_missing(&s));
+    for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+        char from[160], to[160];
+
+        (void)snprintf(from, sizeof from, "%s/s/%s", folder, parts[i]);
+        (void)snprintf(to, sizeof to, "%s/moved", folder);
+        ck_assert_int_eq(rename(from, to), 0);
+        ck_assert_str_eq(state_missing(&s), parts[i]);
+        f = fopen(from, "w"); /* another one of its name */
+        ck_assert_ptr_nonnull(f);
+        (void)fclose(f);
+        ck_assert_str_eq(state_missing(&s), parts[i]);
+        ck_assert_int_eq(unlink(from), 0);
+        ck_assert_int_eq(rename(to, from), 0);
+        ck_assert_ptr_null(state_missing(&s));
+    }
+    ck_assert_int_eq(rename(in("s"), in("t")), 0);
+    ck_assert_str_eq(state_missing(&s), "lock");
+    ck_assert_int_eq(rename(in("t"), in("s")), 0);
+    ck_assert_ptr_null(state_missing(&s));
+    state_close(&s);
+    teardown();
+}
+END_TEST
+
 START_TEST(made_and_locked)
 {
     struct state a = STATE_INIT, b = STATE_INIT;
@@ -108,7 +146,16 @@ START_TEST(places)
     ck_assert_ptr_nonnull(file);
     (void)fclose(file);
     ck_assert_int_eq(state_open(&s, in("file"), why), -ENOTDIR);
-    ck_assert_int_eq(state_open(&s, "", why), -ENOENT);
+    /* another one from wherever the router is started */
+    static const char *const relative[] = {"", "state", "./state", "~/state"};
+    for (size_t i = 0; i < ARRAY_SIZE(relative); i++) {
+        ck_assert_int_eq(chdir(folder), 0);
+        ck_assert_int_eq(state_open(&s, relative[i], why), -EINVAL);
+        (void)snprintf(value, sizeof value, "the state folder %s has no absolute path: ", relative[i]);
+        ck_assert_int_eq(strncmp(why, value, strlen(value)), 0);
+        ck_assert_int_eq(access("state", F_OK), -1);
+        ck_assert_int_eq(chdir("/"), 0);
+    }
     teardown();
 }
 END_TEST
@@ -143,4 +190,4 @@ START_TEST(places_of_a_user)
 }
 END_TEST
 
-UNIT_MAIN("state", made_and_locked, a_killed_holder, places, places_of_a_user)
+UNIT_MAIN("state", made_and_locked, parts_that_are_missing, a_killed_holder, places, places_of_a_user)

@@ -281,16 +281,17 @@ START_TEST(states)
     struct router *r = new_router();
 
     for (int state = SOURCE_STOPPED; state <= SOURCE_GIVEN_UP; state++) {
-        bool streams = state == SOURCE_STREAMING;
+        const char *want = state == SOURCE_STREAMING ? "\"streaming\"" : state == SOURCE_GIVEN_UP ? "\"refused\"" : "\"connecting\"";
+        const char *used = strcmp(want, "\"connecting\"") == 0 ? "\"waiting\"" : want;
         struct bytes status;
 
         r->source.state = (enum source_state)state;
         status = status_of(r);
-        assert_json(status, "state", streams ? "\"streaming\"" : "\"connecting\"");
+        assert_json(status, "state", want);
         unit_free(status);
         r->source.in_use = true; /* somebody else reads the slot */
         status = status_of(r);
-        assert_json(status, "state", streams ? "\"streaming\"" : "\"waiting\"");
+        assert_json(status, "state", used);
         unit_free(status);
         r->source.in_use = false;
         for (int phase = ROUTER_DRAINING; phase <= ROUTER_ENDED; phase++) {
@@ -380,6 +381,47 @@ START_TEST(paused)
     assert_json(status, "state", "\"paused\"");
     assert_json(status, "last_error", "\"the journal cannot be written: No space left on device\"");
     unit_free(status);
+    /* room would change nothing any more */
+    r->retention.paused = true;
+    r->source.state = SOURCE_GIVEN_UP;
+    buf_append_str(&r->source.last_error, "The slot is gone.");
+    status = status_of(r);
+    assert_json(status, "state", "\"refused\"");
+    assert_json(status, "last_error", "\"The slot is gone.\"");
+    unit_free(status);
+    free_router(r);
+}
+END_TEST
+
+/* Two keys more, and no place for them where there is nothing to say. */
+START_TEST(a_suspended_name)
+{
+    struct durable_filters filters = {0};
+    struct durable d = {.name = unit_bytes("a"), .filters = &filters, .measured = {.known = true}}, *list[] = {&d};
+    struct router *r = new_router();
+    struct bytes status, names, name;
+    uint64_t n;
+
+    durables.all = list;
+    durables.n = 1;
+    journal.end.empty = false;
+    for (int suspended = 0; suspended < 2; suspended++) {
+        if (suspended)
+            d.mark = (struct durable_mark){.since = 1768473000000000, .why = "It cannot be read."};
+        status = status_of(r);
+        names = value_of(status, "subscriptions");
+        struct cbor_reader at = cbor_reader_init(names);
+        ck_assert_int_eq(cbor_read_array(&at, &n), CBOR_OK);
+        ck_assert_int_eq(cbor_read_item(&at, &name), CBOR_OK);
+        at = cbor_reader_init(name);
+        ck_assert_int_eq(cbor_read_map(&at, &n), CBOR_OK);
+        ck_assert_uint_eq(n, suspended ? 10 : 8);
+        if (suspended) {
+            assert_json(name, "suspended", "\"It cannot be read.\"");
+            assert_json(name, "suspended_since", "\"2026-01-15T10:30:00.000000Z\"");
+        }
+        unit_free(status);
+    }
     free_router(r);
 }
 END_TEST
@@ -521,7 +563,9 @@ START_TEST(the_largest_answer_fits_into_a_frame)
     for (size_t i = 0; i < CATALOG_NAMES_MAX; i++) {
         names[i] = (struct durable){.name = {(const uint8_t *)name, CATALOG_NAME_MAX}, .filters = &kept,
                                     .cursor = {UINT32_MAX, UINT64_MAX - 1, UINT32_MAX}, .holder = &all[i], .holder_pid = INT32_MAX,
-                                    .measured = {.known = true}};
+                                    .measured = {.known = true},
+                                    .mark = {.since = INT64_MAX / 1000, .at = {UINT32_MAX, UINT64_MAX, 0}}};
+        memset(names[i].mark.why, 'w', CATALOG_REASON_MAX);
         list[i] = &names[i];
         all[i].durable = &names[i];
     }
@@ -556,5 +600,5 @@ START_TEST(foreign_text)
 END_TEST
 
 UNIT_MAIN("status", keys_and_types, before_the_first_connect, while_it_streams,
-          what_a_look_up_cannot_know, states, heartbeat_age, sessions, long_and_odd_filters,
+          what_a_look_up_cannot_know, states, heartbeat_age, a_suspended_name, sessions, long_and_odd_filters,
           filters_cut_within_a_character, the_largest_answer_fits_into_a_frame, foreign_text, with_a_journal, paused)

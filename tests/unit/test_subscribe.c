@@ -444,9 +444,36 @@ START_TEST(overridden)
     restart(false);
     assert_position(name_of("worker")->cursor, at(0x10, 3));
     c = connect_client(); /* of a new name it changes nothing */
-    durables_bound(r.durables, at(0x1000, 0));
+    durables_bound(r.durables, at(0x1000, 0), true);
     ask(&c, (struct control_subscribe){.name = unit_bytes("other"), .start = CONTROL_START_NOW, .override = true});
     assert_subscribed(&c, at(0x40, 0), false, none);
+    leave(&c);
+    teardown();
+}
+END_TEST
+
+/* Who is told where it stands now finds it there after any end of the router: so that is on the disk first. */
+START_TEST(overridden_and_not_stored)
+{
+    setup();
+    deliver(at(0x10, 0), "a.b");
+    deliver(at(0x40, 0), "a.b");
+    struct client c = subscribe("worker", CONTROL_START_NOW);
+    assert_subscribed(&c, at(0x40, 0), false, none);
+    leave(&c);
+    settle();
+    c = connect_client();
+    disk_error = EIO;
+    ask(&c, (struct control_subscribe){.name = unit_bytes("worker"),
+                                       .start = CONTROL_START_POSITION,
+                                       .position = at(0x10, 0),
+                                       .override = true});
+    assert_silent(&c);
+    ck_assert_int_eq(session_of(&c)->state, SESSION_WAITING);
+    disk_error = 0;
+    assert_subscribed(&c, at(0x10, 0), false, at(0x40, 0));
+    restart(false);
+    assert_position(name_of("worker")->cursor, at(0x10, 0));
     leave(&c);
     teardown();
 }
@@ -783,6 +810,15 @@ START_TEST(an_unclean_stop)
     assert_subscribed(&c, at(0, 0), true, at(0x10, 0));
     leave(&c);
 
+    restart(true); /* nobody has found out meanwhile how far it was sent */
+    c = subscribe("worker", CONTROL_START_STORED);
+    assert_silent(&c);
+    names_streaming(&r);
+    clients_answer(&r);
+    router_flush(&r);
+    assert_subscribed(&c, at(0, 0), true, at(0x1000, POSITION_INDEX_END));
+    leave(&c);
+
     restart(false); /* and with a disk that is full: those who read make room */
     r.source.state = SOURCE_SUSPENDED;
     r.identity[0] = '\0';
@@ -1018,7 +1054,8 @@ __attribute__((constructor)) static void open_libuv(void)
         abort();
 }
 
-UNIT_MAIN("subscribe", a_new_name, a_new_name_is_on_disk_first, goes_on_where_it_was, overridden, overridden_where_it_was_before_it_floated, refused_names,
+UNIT_MAIN("subscribe", a_new_name, a_new_name_is_on_disk_first, goes_on_where_it_was, overridden,
+          overridden_and_not_stored, overridden_where_it_was_before_it_floated, refused_names,
           as_many_names_as_there_may_be, other_filters_keep_the_cursor, one_holder, taken_over_before_the_answer,
           gone_before_the_answer, starts, positions, not_before_it_streams, the_source_may_not_go_on, an_unclean_stop,
           acknowledged_on_disk, floats_while_held, let_go_with_something_unacknowledged, let_go_with_something_unsent,

@@ -251,27 +251,275 @@ START_TEST(a_place_inside_a_transaction)
 }
 END_TEST
 
-START_TEST(a_subscriber_that_keeps_its_position_goes_on_behind_its_last_delivery)
+/* ---- a subscriber that keeps its position ---- */
+
+/** One that has begun behind `start`. */
+static void open_keeping(struct fake_router *f)
 {
     struct walbus_subscription_options options = named();
     struct control_subscribe want = asks(CONTROL_START_POSITION);
-    struct fake_router f;
 
     options.flags = WALBUS_OVERRIDE | WALBUS_KEEPS_POSITION;
     options.start = WALBUS_START_POSITION;
-    options.position = (struct walbus_position){100, 1, 0};
+    options.position = (struct walbus_position){100, 1, WALBUS_INDEX_END};
     options.identity = "7/1";
     want.override = true;
-    want.position = (struct position){1, 100, 0};
-    fake_open_with(&f, options);
-    greet(&f, want, want.position, false, none);
+    want.position = start;
+    fake_open_with(f, options);
+    greet(f, want, start, false, none);
+}
+
+/** Connected again it asks to go on behind `asked`, and its caller goes on behind `place`. */
+static void greet_keeping(struct fake_router *f, struct position asked, struct position place)
+{
+    struct control_subscribe want = asks(CONTROL_START_POSITION);
+    struct buf b = BUF_INIT;
+
+    want.override = true;
+    want.position = asked;
+    fake_hang_up(f);
+    fake_take_subscribe(f, "7/1", &want);
+    fake_put_subscribed_durable(&b, asked, "7/1", false, none);
+    fake_send(f, &b);
+    const struct walbus_delivery *d = fake_delivery(f, WALBUS_DELIVERY_READY);
+    fake_assert_position(walbus_delivery_position(d), place);
+    fake_assert_position(walbus_subscription_position(f->sub), place);
+}
+
+static struct position at(uint64_t lsn)
+{
+    return (struct position){1, lsn, 0};
+}
+
+/* In front of what has this LSN. */
+static struct position before(uint64_t lsn)
+{
+    return (struct position){1, lsn - 1, POSITION_INDEX_END};
+}
+
+/* The override moves the router's cursor, and what lies before that may be dropped. */
+START_TEST(what_is_delivered_and_not_acknowledged_stays_the_routers_and_does_not_come_twice)
+{
+    struct fake_router f;
+
+    open_keeping(&f);
+    for (uint64_t lsn = 200; lsn <= 400; lsn += 100) {
+        send_message(&f, lsn);
+        expect_message(&f, lsn, false);
+    }
+    greet_keeping(&f, before(200), at(400)); /* nothing was; what did not match is done with */
+    send_message(&f, 200);
+    fake_no_delivery(&f);
+    acknowledge(&f, 200, 0);
+    expect_ack(&f, 200, false);
+    greet_keeping(&f, at(200), at(400));
+
+    /* Committed and acknowledged; the router hears of it when it has sent as much on this connection. */
+    acknowledge(&f, 400, 0);
+    send_message(&f, 300);
+    fake_no_delivery(&f);
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_AGAIN);
+    nothing_was_sent(&f);
+    send_message(&f, 400);
+    fake_no_delivery(&f);
+    expect_ack(&f, 400, false);
+    send_message(&f, 500);
+    expect_message(&f, 500, false);
+    greet_keeping(&f, before(500), at(500));
+    acknowledge(&f, 500, 0);
+    greet_keeping(&f, at(500), at(500)); /* before that could be sent */
+    expect_ack(&f, 500, false);
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(an_acknowledgement_while_the_router_thinks_does_not_change_what_was_asked)
+{
+    struct control_subscribe want = asks(CONTROL_START_POSITION);
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    open_keeping(&f);
     send_message(&f, 200);
     expect_message(&f, 200, false);
     fake_hang_up(&f);
-    want.position = (struct position){1, 200, 0};
-    greet(&f, want, want.position, false, none);
+    want.override = true;
+    want.position = before(200);
+    fake_take_subscribe(&f, "7/1", &want);
     acknowledge(&f, 200, 0);
+    fake_put_subscribed_durable(&b, before(200), "7/1", false, none);
+    fake_send(&f, &b);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_READY);
+    fake_no_delivery(&f);
+    nothing_was_sent(&f);
+    send_message(&f, 200);
+    fake_no_delivery(&f);
     expect_ack(&f, 200, false);
+    fake_close(&f);
+}
+END_TEST
+
+/** A transaction of the messages 1 to n. */
+static void send_transaction(struct fake_router *f, uint64_t lsn, uint32_t n, bool whole)
+{
+    struct buf b = BUF_INIT;
+
+    fake_put_begin(&b, lsn);
+    for (uint32_t i = 1; i <= n; i++)
+        fake_put_message(&b, lsn, i, unit_bytes("x"));
+    if (whole)
+        fake_put_commit(&b, lsn);
+    fake_send(f, &b);
+}
+
+static void expect_transactional(struct fake_router *f, uint64_t lsn, uint32_t index)
+{
+    const struct walbus_delivery *d = fake_delivery(f, WALBUS_DELIVERY_MESSAGE);
+
+    fake_assert_position(walbus_delivery_position(d), (struct position){1, lsn, index});
+}
+
+static void expect_begin(struct fake_router *f, struct position position, bool resumed)
+{
+    const struct walbus_delivery *d = fake_delivery(f, WALBUS_DELIVERY_BEGIN);
+
+    fake_assert_position(walbus_delivery_position(d), position);
+    ck_assert_uint_eq(walbus_delivery_flags(d),
+                      WALBUS_DELIVERY_TRANSACTIONAL | (resumed ? WALBUS_DELIVERY_RESUMED : 0));
+}
+
+START_TEST(a_transaction_that_was_delivered_in_part_goes_on_resumed)
+{
+    struct fake_router f;
+
+    open_keeping(&f);
+    send_transaction(&f, 200, 2, true);
+    expect_begin(&f, at(200), false);
+    expect_transactional(&f, 200, 1);
+    expect_transactional(&f, 200, 2);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_COMMIT);
+    send_transaction(&f, 300, 2, false);
+    expect_begin(&f, at(300), false);
+    expect_transactional(&f, 300, 1);
+    expect_transactional(&f, 300, 2);
+
+    /* The first comes whole, the second's beginning, and both are known; the connection breaks on the way. */
+    greet_keeping(&f, before(200), (struct position){1, 300, 2});
+    send_transaction(&f, 200, 2, true);
+    fake_no_delivery(&f);
+    send_transaction(&f, 300, 1, false);
+    expect_begin(&f, (struct position){1, 300, 2}, true);
+    fake_no_delivery(&f);
+
+    greet_keeping(&f, before(200), (struct position){1, 300, 2});
+    send_transaction(&f, 200, 2, true);
+    send_transaction(&f, 300, 3, true);
+    expect_begin(&f, (struct position){1, 300, 2}, true);
+    expect_transactional(&f, 300, 3);
+    const struct walbus_delivery *d = fake_delivery(&f, WALBUS_DELIVERY_COMMIT);
+    fake_assert_position(walbus_delivery_position(d),
+                         (struct position){1, 300, POSITION_INDEX_END});
+
+    /* Of one that had only begun nothing was delivered. */
+    send_transaction(&f, 400, 0, false);
+    expect_begin(&f, at(400), false);
+    greet_keeping(&f, before(200), at(400));
+    send_transaction(&f, 400, 1, true);
+    expect_begin(&f, at(400), false);
+    expect_transactional(&f, 400, 1);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_COMMIT);
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(a_transaction_of_which_a_part_is_acknowledged)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    open_keeping(&f);
+    send_transaction(&f, 200, 3, false);
+    expect_begin(&f, at(200), false);
+    for (uint32_t i = 1; i <= 3; i++)
+        expect_transactional(&f, 200, i);
+    ck_assert_int_eq(walbus_subscription_ack(f.sub, (struct walbus_position){200, 1, 1}, 0),
+                     WALBUS_OK);
+    greet_keeping(&f, (struct position){1, 200, 1}, (struct position){1, 200, 3});
+    struct frame_begin begin = {
+        .timeline = 1, .commit_lsn = 200, .commit_time = 77, .xid = 9, .flags = FRAME_FLAG_RESUMED};
+    ck_assert_ptr_nonnull(buf_reserve(&b, FRAME_HEADER_SIZE + FRAME_BEGIN_BODY));
+    b.size += frame_begin_encode(b.data, &begin);
+    for (uint32_t i = 2; i <= 4; i++)
+        fake_put_message(&b, 200, i, unit_bytes("x"));
+    fake_put_commit(&b, 200);
+    fake_send(&f, &b);
+    expect_begin(&f, (struct position){1, 200, 3}, true);
+    expect_transactional(&f, 200, 4);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_COMMIT);
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(progress_is_settled_when_nothing_before_it_waits)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    open_keeping(&f);
+    send_message(&f, 200);
+    expect_message(&f, 200, false);
+    acknowledge(&f, 200, 0);
+    fake_put_progress(&b, at(300));
+    fake_send(&f, &b);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_PROGRESS);
+    greet_keeping(&f, at(300), at(300));
+    send_message(&f, 400);
+    expect_message(&f, 400, false);
+    fake_put_progress(&b, at(500));
+    fake_send(&f, &b);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_PROGRESS);
+
+    greet_keeping(&f, before(400), at(500)); /* 400 is not acknowledged */
+    send_message(&f, 400);
+    fake_put_progress(&b, at(450));
+    fake_put_progress(&b, at(500));
+    fake_put_progress(&b, at(600));
+    fake_send(&f, &b);
+    fake_assert_position(walbus_delivery_position(fake_delivery(&f, WALBUS_DELIVERY_PROGRESS)),
+                         at(600));
+    acknowledge(&f, 400, 0);
+    greet_keeping(&f, at(600), at(600));
+    fake_close(&f);
+}
+END_TEST
+
+START_TEST(a_gap_in_what_was_delivered_is_none)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    open_keeping(&f);
+    send_message(&f, 400);
+    expect_message(&f, 400, false);
+    send_message(&f, 450);
+    expect_message(&f, 450, false);
+    greet_keeping(&f, before(400), at(450));
+    fake_put_gap(&b, at(400), at(430), "retention");
+    fake_send(&f, &b);
+    fake_no_delivery(&f);
+    fake_put_gap(&b, at(431), at(500), "retention");
+    fake_send(&f, &b);
+    const struct walbus_delivery *d = fake_delivery(&f, WALBUS_DELIVERY_GAP);
+    fake_assert_position(walbus_delivery_from(d), (struct position){1, 450, 1});
+    fake_assert_position(walbus_delivery_position(d), at(500));
+    ck_assert_uint_eq(walbus_delivery_messages(d), UINT64_MAX);
+    ck_assert_uint_eq(walbus_delivery_bytes(d), UINT64_MAX);
+    greet_keeping(&f, before(400), at(500)); /* a gap is a place like any other */
+    fake_put_gap(&b, at(400), at(500), "retention");
+    fake_send(&f, &b);
+    fake_no_delivery(&f);
+    acknowledge(&f, 500, 0);
+    expect_ack(&f, 500, false);
     fake_close(&f);
 }
 END_TEST
@@ -446,6 +694,8 @@ START_TEST(another_journal_is_a_gap_and_the_router_knows_where_to_go_on)
         nothing_was_sent(&f);
         ck_assert_int_eq(walbus_subscription_ack(f.sub, (struct walbus_position){900, 1, 0}, 0),
                          WALBUS_BAD_ARGUMENT);
+        send_message(&f, 60); /* nor is what was delivered there */
+        expect_message(&f, 60, false);
         fake_close(&f);
     }
 }
@@ -528,6 +778,11 @@ START_TEST(a_kept_position_that_is_refused_is_a_gap)
     const struct walbus_delivery *d = fake_delivery(&f, WALBUS_DELIVERY_GAP);
     fake_assert_position(walbus_delivery_position(d), (struct position){1, 500, 0});
     nothing_was_sent(&f);
+    /* What comes there now is not what was delivered there before. */
+    ck_assert_int_eq(walbus_subscription_ack(f.sub, (struct walbus_position){900, 1, 0}, 0),
+                     WALBUS_BAD_ARGUMENT);
+    send_message(&f, 600);
+    expect_message(&f, 600, false);
     fake_close(&f);
 }
 END_TEST
@@ -661,7 +916,11 @@ UNIT_MAIN("subscription_durable", each_start_is_asked_for,
           a_start_is_asked_for_until_it_is_answered, the_stored_cursor_goes_before_the_start,
           it_goes_on_at_the_stored_cursor_and_what_comes_again_is_flagged,
           a_place_inside_a_transaction,
-          a_subscriber_that_keeps_its_position_goes_on_behind_its_last_delivery,
+          what_is_delivered_and_not_acknowledged_stays_the_routers_and_does_not_come_twice,
+          an_acknowledgement_while_the_router_thinks_does_not_change_what_was_asked,
+          a_transaction_that_was_delivered_in_part_goes_on_resumed,
+          a_transaction_of_which_a_part_is_acknowledged,
+          progress_is_settled_when_nothing_before_it_waits, a_gap_in_what_was_delivered_is_none,
           the_place_counts_from_the_first_ready_on,
           an_acknowledgement_waits_until_its_place_has_come_again,
           one_that_was_lost_on_the_way_is_sent_again, one_that_a_killed_router_forgot_is_sent_again,

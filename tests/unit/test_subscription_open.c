@@ -112,7 +112,8 @@ START_TEST(bad_names)
 {
     static const enum walbus_start anywhere[] = {WALBUS_START_NOW, WALBUS_START_OLDEST,
                                                  WALBUS_START_TIME};
-    static const char *const hidden[] = {"", "a\nb", "\xff", "a\u202e", "\x7f", "a b", "\u00a0"};
+    static const char *const hidden[] = {"",     "a\nb", "\xff",   "a\u202e",
+                                         "\x7f", "a b",  "\u00a0", "a\u200b"};
     struct walbus_subscription_options options = good();
     char name[WALBUS_MAX_NAME + 2];
 

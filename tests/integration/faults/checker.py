@@ -90,7 +90,7 @@ def check(truth, histories, errors=(), effects=None):
     if effects is not None:
         _check_effects(findings, truth, *effects, places, last)
     for name, codes in dict(errors).items():
-        usual = USUAL_ERRORS | ({"source"} if truth.accepted_gaps else set())
+        usual = USUAL_ERRORS | ({"source"} if truth.accepted_gaps else set()) | ({"journal"} if truth.failing_reads else set())
         for code in sorted(set(codes) - usual):
             findings.add(name, None, f"the router said {code!r}")
     return findings

@@ -212,7 +212,7 @@ class Recorder:
                     pass
             elif e.code == "taken-over":
                 return TAKEN_OVER
-            elif e.code not in ("held", "source", "limit"):
+            elif e.code not in ("held", "source", "limit", "journal"):
                 return REFUSED
         except (Closed, OSError) as e:  # TimeoutError is one
             self.note(history.ENDED, time.monotonic(), f"{type(e).__name__}: {e}")

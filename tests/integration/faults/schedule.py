@@ -19,7 +19,7 @@ SUBSCRIBERS = {
 }
 
 # The places in the router at which it can be made to die, or a system call to fail (daemon/journal/fault.h), with what is
-# possible there.
+# possible there ("slow" is for test_slow.py alone).
 FAILURES = ["kill", "ENOSPC", "EIO"]
 FAULT_ACTIONS = {
     "journal-write": [*FAILURES, "short"],
@@ -28,6 +28,7 @@ FAULT_ACTIONS = {
     "journal-synced": ["kill"],
     "journal-segment": FAILURES,
     "journal-retry": FAILURES,
+    "journal-read": FAILURES,
     "feedback": ["kill"],
     "feedback-sent": ["kill"],
     "delivery": ["kill"],

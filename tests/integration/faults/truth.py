@@ -67,6 +67,7 @@ class Truth:
         self.copied = None  # after a restore: ids that the restored copy had, which come in both eras
         self.unfinished_gaps = False  # a failover may have cut a transaction
         self.accepted_gaps = False  # --accept-gap was given
+        self.failing_reads = False  # the router was made to fail at reading its journal
         self.clean_stops = []  # (begin, end) of each stop of the router that ended with 0; CLOCK_MONOTONIC
 
     def add(self, emissions):

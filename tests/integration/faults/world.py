@@ -331,6 +331,7 @@ class World:
         self.end_fault()
         self.router.kill()
         self.fault_now = setting
+        self.truth.failing_reads |= "journal-read" in setting
         self.router.env["WALBUS_FAULT"] = setting
         before = len(self.router.log())
         self.router.spawn()

@@ -6,7 +6,7 @@ import socket
 import struct
 
 from . import places
-from .subscriber import (ACK, ACKED, ERROR, GAP, HEADER, HELLO, MESSAGE, POSITION, PROGRESS, REPLY, REQUEST, SUBSCRIBE,
+from .subscriber import (ACK, ACKED, BEGIN, ERROR, GAP, HEADER, HELLO, MESSAGE, POSITION, PROGRESS, REPLY, REQUEST, SUBSCRIBE,
                          SUBSCRIBED, WELCOME, Accepted, Position)
 from .waiting import Deadline
 
@@ -74,6 +74,9 @@ class FakeRouter:
             body = struct.pack(">IQIQIqqI", *position, position.lsn, 0, 0, 78, len(prefix)) + prefix + content
             frames += HEADER.pack(len(body), MESSAGE, 0, 0) + body
         self.own.send_bytes(frames)
+
+    def begin(self, lsn):
+        self.own.send(BEGIN, struct.pack(">IQqI", 1, lsn, 77, 9))
 
     def progress(self, position):
         self.own.send(PROGRESS, POSITION.pack(*position))

@@ -18,6 +18,7 @@ class _Link:
         self.server = server
         self.replication = False
         self.silent = False  # nothing that the program says is passed on
+        self.left = None     # so many bytes more come from the server, and then none
         self.cut = False     # nor anything that the server says, its end included
 
     def close(self):
@@ -70,6 +71,13 @@ class Relay:
             if link.replication:
                 link.silent = link.cut = True
 
+    def stall_replication_after(self, size):
+        """On the replication connections of this moment so many bytes more come from the server, and then none: who is killed
+        now has a part of what was sent, however late it is killed."""
+        for link in self._links:
+            if link.replication:
+                link.left = size
+
     def _accept(self):
         while True:
             try:
@@ -108,6 +116,9 @@ class Relay:
     def _from_server(self, link):
         try:
             while piece := link.server.recv(1 << 16):
+                if link.left is not None:
+                    piece = piece[:link.left]
+                    link.left -= len(piece)
                 if not link.cut:
                     link.program.sendall(piece)
         except OSError:

@@ -2,11 +2,12 @@
 """A subscriber that knows the protocol from its description, and checks what every subscriber is promised.
 
 Run as a program it is a subscriber in a process of its own, which a test can stop with SIGSTOP:
-    python3 -m harness.subscriber SOCKET [name:NAME] [KIND:TEXT …]
-prints `ready`, and at the connection's end one JSON line of what it saw.
+    python3 -m harness.subscriber SOCKET [name:NAME] [count:COUNT] [KIND:TEXT …]
+prints `ready`, and at the connection's end, or after COUNT messages, one JSON line of what it saw.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import select
@@ -471,13 +472,23 @@ class Subscriber:
         self.close()
 
 
+def digest(messages, total=None):
+    """Of prefixes and contents, in their order: what a SubscriberProcess says of all that came to it."""
+    total = total or hashlib.sha256()
+    for prefix, content in messages:
+        total.update(struct.pack(">II", len(prefix), len(content)) + prefix + content)
+    return total.hexdigest()
+
+
 class SubscriberProcess:
     """The same in a process of its own."""
 
-    def __init__(self, path, filters=(), seconds=20, name=None):
+    def __init__(self, path, filters=(), seconds=20, name=None, count=None):
+        """count: it ends after so many messages."""
         words = [f"{k}:{t}" for k, t in ((f if isinstance(f, tuple) else ("pattern", f)) for f in filters)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "harness.subscriber", path, *([f"name:{name}"] if name else []), *words], stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", "harness.subscriber", path, *([f"name:{name}"] if name else []),
+             *([f"count:{count}"] if count else []), *words], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
             preexec_fn=places.die_with_parent())
         os.set_blocking(self.process.stdout.fileno(), False)
@@ -504,7 +515,7 @@ class SubscriberProcess:
         self.process.send_signal(signal.SIGCONT)
 
     def result(self, seconds=60):
-        """What it saw, once its connection has ended."""
+        """What it saw, once its connection has ended: code and text of an ERROR, how many messages, and their digest."""
         result = json.loads(self._line(seconds))
         self.process.wait(10)
         return result
@@ -518,22 +529,25 @@ class SubscriberProcess:
 
 def main():
     words = [tuple(word.split(":", 1)) for word in sys.argv[2:]]
-    name = next((text for kind, text in words if kind == "name"), None)
-    subscriber = Subscriber(sys.argv[1], [word for word in words if word[0] != "name"], name=name)
+    options = dict(word for word in words if word[0] in ("name", "count"))
+    count = int(options.get("count", 0))
+    subscriber = Subscriber(sys.argv[1], [word for word in words if word[0] not in options], name=options.get("name"))
     print("ready", flush=True)
     result = {"code": None, "text": None}
     deadline = Deadline(600, "the end of the connection")
     n = 0
+    total = hashlib.sha256()
     try:
-        while True:
+        while count == 0 or n < count:
             subscriber.next(deadline)
             n += len(subscriber.messages)
+            digest(subscriber.seen(), total)
             subscriber.messages.clear()
     except RouterError as e:
         result = {"code": e.code, "text": e.text}
     except Closed:
         pass
-    print(json.dumps(dict(result, messages=n)), flush=True)
+    print(json.dumps(dict(result, messages=n, digest=total.hexdigest())), flush=True)
 
 
 if __name__ == "__main__":
