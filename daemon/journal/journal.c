@@ -192,10 +192,7 @@ static void on_prepare(uv_prepare_t *prepare)
 void journal_append(struct journal *j, struct batch *batch)
 {
     assert(!j->closing && !j->end.empty);
-    (void)pthread_mutex_lock(&j->lock);
-    bool trim = j->queue.tail - j->queue.head >= TRIM_FROM;
-    (void)pthread_mutex_unlock(&j->lock);
-    if (trim)
+    if (j->queue.tail - j->queue.head >= TRIM_FROM) /* the loop alone moves them */
         batch_trim(batch);
     (void)pthread_mutex_lock(&j->lock);
     bool taken = !j->failed && !j->no_memory;
