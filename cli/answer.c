@@ -4,11 +4,28 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/socket_place.h"
+#include <sys/stat.h>
 
 /** A router that has not answered by then is counted as not reachable. */
 #define ANSWER_MS 10000
+
+int answer_place(const struct cli *cli, char **ret, char why[SOCKET_PLACE_WHY_SIZE])
+{
+    struct stat st;
+    char *path;
+    int rc = socket_place_of_client(cli->settings.socket, &path, why);
+
+    if (rc < 0)
+        return rc;
+    /* connect() would give the errno of a router that has ended, or of a socket that is for others */
+    if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
+        (void)snprintf(why, SOCKET_PLACE_WHY_SIZE, "Cannot reach the router at %s: that is no socket.", path);
+        free(path);
+        return -ENOENT;
+    }
+    *ret = path;
+    return 0;
+}
 
 static int say_refused(const char *command, const char *code, const char *sentence)
 {
@@ -20,7 +37,7 @@ int answer_ask(struct cli *cli, const char *command, const char *what, struct by
                struct walbus_reply **ret)
 {
     char why[SOCKET_PLACE_WHY_SIZE], *path;
-    int rc = socket_place_of_client(cli->settings.socket, &path, why);
+    int rc = answer_place(cli, &path, why);
 
     if (rc == -ENOENT)
         return cli_unreachable(command, "%s", why);
@@ -35,6 +52,8 @@ int answer_ask(struct cli *cli, const char *command, const char *what, struct by
     int status = CLI_OK;
     if (result == WALBUS_NO_MEMORY)
         status = cli_fail(command, "%s.", walbus_result_text(result));
+    else if (result == WALBUS_TIMEOUT && cli->done)
+        status = cli_unreachable(command, "%s What was asked for may be done all the same, or soon be.", sentence);
     else if (result == WALBUS_NO_ROUTER || result == WALBUS_TIMEOUT)
         status = cli_unreachable(command, "%s", sentence);
     else if (result == WALBUS_REFUSED && refused)

@@ -247,6 +247,14 @@ static int unknown_option(struct parse *p, const char *name)
     return status;
 }
 
+/** What is wrong with a setting; some sentences end with a question. */
+static int wrong_setting(const struct parse *p, const char *why)
+{
+    size_t size = strlen(why);
+
+    return cli_usage(command_name(p), size > 0 && why[size - 1] == '?' ? "%s" : "%s.", why);
+}
+
 static int take_setting(struct parse *p, const struct setting_row *row, const char *value)
 {
     char why[SETTINGS_WHY_SIZE];
@@ -254,7 +262,7 @@ static int take_setting(struct parse *p, const struct setting_row *row, const ch
 
     if (rc == -ENOMEM)
         return cli_fail(command_name(p), "Not enough memory.");
-    return rc < 0 ? cli_usage(command_name(p), "%s.", why) : CLI_OK;
+    return rc < 0 ? wrong_setting(p, why) : CLI_OK;
 }
 
 static int take_option(struct parse *p, const char *name, const char *inline_value)
@@ -401,7 +409,7 @@ static int read_settings(struct parse *p)
         return cli_usage(command_name(p), "There is no file %s.", path);
     if (rc == -ENOMEM)
         return cli_fail(command_name(p), "Not enough memory.");
-    return rc < 0 ? cli_usage(command_name(p), "%s.", why) : CLI_OK;
+    return rc < 0 ? wrong_setting(p, why) : CLI_OK;
 }
 
 static int parse_and_run(struct parse *p)

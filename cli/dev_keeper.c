@@ -266,7 +266,8 @@ static bool start_server(struct keeper *k)
                           "--auth=trust", "--no-locale", "--encoding=UTF8", "--no-sync", NULL};
     if (!run(k, "initdb.log", true, INITDB_MS, "initdb failed.", make))
         return false;
-    /* fsync off: the whole cluster is thrown away with the machine's first crash anyway. */
+    /* fsync off: the whole cluster is thrown away with the machine's first crash anyway. jit off: a server that
+     * was only unpacked from its package has no libLLVM, and costly queries would fail. */
     const char *start[] = {postgres,
                            "-D",
                            plan->data,
@@ -282,6 +283,8 @@ static bool start_server(struct keeper *k)
                            "max_prepared_transactions=10",
                            "-c",
                            "fsync=off",
+                           "-c",
+                           "jit=off",
                            NULL};
     k->server = spawn(k, "server.log", true, SIGQUIT, start);
     if (k->server < 0) {

@@ -184,7 +184,7 @@ static int publish(struct cli *cli, struct publish *p, const char *data)
 static int check_usage(const struct publish *p, int argc, char **argv)
 {
     if (argc < 1)
-        return cli_usage(NAME, "PREFIX is missing; %s.", cli_shell_hint);
+        return cli_usage(NAME, "PREFIX is missing: what the event is published under, as orders.created.");
     if (argc > 2)
         return cli_usage(NAME, "DATA is one argument, '%s' is one more: put it into quotes.",
                          argv[2]);

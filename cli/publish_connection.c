@@ -84,6 +84,17 @@ int publish_connection_failed(const struct publish_connection *c, const char *wh
     if (*why == '\0')
         why = walbus_result_text(result);
     switch (result) {
+    case WALBUS_NOT_PERMITTED: {
+        struct precondition_finding finding;
+        struct buf sentence = BUF_INIT;
+
+        precondition_explain_emit(c->conn, &finding);
+        buf_printf(&sentence, "%s%s", where, why);
+        cli_report(NAME, buf_str(&sentence), buf_str(&finding.mend));
+        buf_deinit(&sentence);
+        precondition_findings_deinit(&finding, 1);
+        return CLI_FAILED;
+    }
     case WALBUS_CONNECTION_LOST:
     case WALBUS_NOT_CONNECTED:
         return cli_unreachable(NAME, "%s%s", where, why);

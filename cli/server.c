@@ -14,6 +14,27 @@ static int out_of_memory(const char *command)
     return cli_fail(command, "Not enough memory.");
 }
 
+static void put_mend(const char *mend)
+{
+    struct buf line = BUF_INIT;
+
+    buf_append_str(&line, "  mend: ");
+    text_put_visible(&line, bytes_of_text(mend));
+    (void)fprintf(stderr, "%s\n", buf_str(&line));
+    buf_deinit(&line);
+}
+
+static int say_no_connection(const char *command, const char *why)
+{
+    const char *mend = connect_refusal_mend("", why);
+
+    if (!mend)
+        return cli_unreachable(command, "Cannot reach the server: %s", why);
+    (void)cli_unreachable(command, "The server refused the connection: %s", why);
+    put_mend(mend);
+    return CLI_UNREACHABLE;
+}
+
 int cli_connect(struct cli *cli, const char *command, struct pg_conn **ret)
 {
     const struct connect_options options = {.dsn = cli->settings.dsn, .application_name = "walbus"};
@@ -32,10 +53,9 @@ int cli_connect(struct cli *cli, const char *command, struct pg_conn **ret)
     }
     if (rc == 0)
         rc = connect_open(&options, ret, &why);
-    int status = rc == 0 ? CLI_OK
-                 : rc == -ENOMEM
-                     ? out_of_memory(command)
-                     : cli_unreachable(command, "Cannot reach the server: %s", buf_str(&why));
+    int status = rc == 0         ? CLI_OK
+                 : rc == -ENOMEM ? out_of_memory(command)
+                                 : say_no_connection(command, buf_str(&why));
     buf_deinit(&why);
     return status;
 }
@@ -57,13 +77,8 @@ int cli_run_connected(struct cli *cli, const char *command, void *state, int arg
 
 void cli_report(const char *command, const char *finding, const char *mend)
 {
-    struct buf line = BUF_INIT;
-
     (void)cli_fail(command, "%s", finding);
-    buf_append_str(&line, "  mend: ");
-    text_put_visible(&line, bytes_of_text(mend));
-    (void)fprintf(stderr, "%s\n", buf_str(&line));
-    buf_deinit(&line);
+    put_mend(mend);
 }
 
 int cli_server_error(const char *command, const char *what, const struct pg_conn *conn,

@@ -144,7 +144,7 @@ static int ask(struct status *s, const char *path)
 static int find_socket(struct status *s, char **ret)
 {
     for (;;) {
-        int rc = socket_place_of_client(s->cli->settings.socket, ret, s->unreachable);
+        int rc = answer_place(s->cli, ret, s->unreachable);
 
         if (rc == 0)
             return -1;

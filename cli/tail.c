@@ -416,7 +416,7 @@ static int look_before(struct cli *cli, struct tail *t)
 static int run_with(struct cli *cli, const struct tail_options *o, struct tail *t)
 {
     char why[SOCKET_PLACE_WHY_SIZE], *path;
-    int rc = socket_place_of_client(cli->settings.socket, &path, why);
+    int rc = answer_place(cli, &path, why);
 
     if (rc == -ENOENT)
         return cli_unreachable(COMMAND, "%s", why);
@@ -435,18 +435,6 @@ static int run_with(struct cli *cli, const struct tail_options *o, struct tail *
         status = open_and_follow(&options, path, t);
     free(path);
     return status;
-}
-
-/** `walbus tail orders.> file` reaches us as the pattern "orders.". */
-static void warn_of_redirection(const struct tail_options *o, const struct output *output)
-{
-    for (size_t i = 0; i < o->n_filters && output->is_file; i++) {
-        const struct walbus_filter *f = &o->filters[i];
-
-        if (f->kind == WALBUS_FILTER_PATTERN && f->text[f->size - 1] == '.')
-            (void)cli_fail(COMMAND, "The pattern '%s' ends with an empty token; %s.", f->text,
-                           cli_shell_hint);
-    }
 }
 
 static int tail_run(struct cli *cli, void *state, int argc, char **argv)
@@ -471,7 +459,7 @@ static int tail_run(struct cli *cli, void *state, int argc, char **argv)
         return CLI_OK;
     if (rc < 0)
         return cli_fail(COMMAND, "Standard output: %s.", strerror(-rc));
-    warn_of_redirection(o, &t.output);
+    tail_options_warn(o, t.output.is_file);
     t.signal_fd = open_signals();
     status = t.signal_fd < 0
                  ? cli_fail(COMMAND, "Cannot wait for signals: %s.", strerror(-t.signal_fd))

@@ -39,6 +39,10 @@ int tail_options_add_pattern(struct tail_options *o, const char *text) MUST_CHEC
 /** What goes together, when all is read. CLI_OK or CLI_USAGE. */
 int tail_options_check(struct tail_options *o) MUST_CHECK;
 
+/** Says on stderr, once a pattern, what of it probably means something else than it says: everything is a pattern, and one that
+ *  is misspelt matches nothing for ever. `to_file`: stdout is a regular file. */
+void tail_options_warn(const struct tail_options *o, bool to_file);
+
 /** What the subscription is opened with; the rest of `ret` is the caller's. */
 void tail_options_subscription(const struct tail_options *o, struct walbus_subscription_options *ret);
 

@@ -59,6 +59,7 @@ struct catalog_subscription {
     size_t n_filters, n_exclusions;
     struct position cursor;     /* everything up to it is processed, or does not match */
     bool resumes;               /* it lies inside a transaction of which the subscriber has had a part */
+    struct position acked;      /* up to it by a subscriber's word; from there to the cursor nothing matched */
     struct position sent;       /* a subscriber may have seen everything up to it */
     bool has_gap;               /* what lies from the cursor up to gap_to was dropped, and is not yet told */
     struct position gap_to;

@@ -6,11 +6,11 @@
 
 #include <xxhash.h>
 
-#define SUBSCRIPTION_FORMAT 1u
-#define SUBSCRIPTION_MARKED 2u /* the same, and a mark behind it: of others an older router reads all */
+#define SUBSCRIPTION_FORMAT 3u
 
 #define SUBSCRIPTION_RESUMES 0x01u
 #define SUBSCRIPTION_GAP     0x02u
+#define SUBSCRIPTION_MARK    0x04u
 
 /* Of one filter, in front of its text: which list it is in, its kind, the length of its text (u16). */
 #define FILTER_HEAD 4u
@@ -42,22 +42,24 @@ size_t catalog_subscription_encode(const struct catalog_subscription *s, struct 
     const struct catalog_mark *m = &s->mark;
     uint8_t *at = out;
 
-    *at++ = m->since ? SUBSCRIPTION_MARKED : SUBSCRIPTION_FORMAT;
-    *at++ = (uint8_t)((s->resumes ? SUBSCRIPTION_RESUMES : 0) | (s->has_gap ? SUBSCRIPTION_GAP : 0));
+    *at++ = SUBSCRIPTION_FORMAT;
+    *at++ = (uint8_t)((s->resumes ? SUBSCRIPTION_RESUMES : 0) | (s->has_gap ? SUBSCRIPTION_GAP : 0) |
+                      (m->since ? SUBSCRIPTION_MARK : 0));
     bytes_put_u64(at, ref.id);
     position_encode(s->cursor, at + 8);
-    position_encode(s->sent, at + 24);
-    position_encode(s->gap_to, at + 40);
-    bytes_put_u64(at + 56, s->gap_messages);
-    bytes_put_u64(at + 64, s->gap_bytes);
-    bytes_put_u64(at + 72, s->seen_ms);
-    bytes_put_u64(at + 80, s->made_ms);
-    bytes_put_u32(at + 88, ref.size);
-    bytes_put_u64(at + 92, ref.checksum);
+    position_encode(s->acked, at + 24);
+    position_encode(s->sent, at + 40);
+    position_encode(s->gap_to, at + 56);
+    bytes_put_u64(at + 72, s->gap_messages);
+    bytes_put_u64(at + 80, s->gap_bytes);
+    bytes_put_u64(at + 88, s->seen_ms);
+    bytes_put_u64(at + 96, s->made_ms);
+    bytes_put_u32(at + 104, ref.size);
+    bytes_put_u64(at + 108, ref.checksum);
     if (!m->since)
         return CATALOG_SUBSCRIPTION_SIZE;
     size_t why = MIN(m->why.size, (size_t)CATALOG_REASON_MAX);
-    at += 100;
+    at += 116;
     bytes_put_u64(at, (uint64_t)m->since);
     position_encode(m->at, at + 8);
     at[24] = (uint8_t)why;
@@ -72,9 +74,11 @@ bool catalog_subscription_is_sealed(MDB_val key, MDB_val value)
 
     if (value.mv_size < CATALOG_SUBSCRIPTION_SIZE || !catalog_value_is_sealed(key, value, value.mv_size))
         return false;
-    if (at[0] == SUBSCRIPTION_FORMAT)
+    if (at[0] != SUBSCRIPTION_FORMAT)
+        return false;
+    if (!(at[1] & SUBSCRIPTION_MARK))
         return value.mv_size == CATALOG_SUBSCRIPTION_SIZE;
-    return at[0] == SUBSCRIPTION_MARKED && value.mv_size >= CATALOG_SUBSCRIPTION_SIZE + CATALOG_MARK_SIZE &&
+    return value.mv_size >= CATALOG_SUBSCRIPTION_SIZE + CATALOG_MARK_SIZE &&
            value.mv_size - CATALOG_SUBSCRIPTION_SIZE - CATALOG_MARK_SIZE == at[CATALOG_SUBSCRIPTION_SIZE - 8 + CATALOG_MARK_SIZE - 1];
 }
 
@@ -86,17 +90,18 @@ void catalog_subscription_decode(const uint8_t *in, struct catalog_subscription 
     s->has_gap = in[1] & SUBSCRIPTION_GAP;
     ref->id = bytes_get_u64(at);
     s->cursor = position_decode(at + 8);
-    s->sent = position_decode(at + 24);
-    s->gap_to = position_decode(at + 40);
-    s->gap_messages = bytes_get_u64(at + 56);
-    s->gap_bytes = bytes_get_u64(at + 64);
-    s->seen_ms = bytes_get_u64(at + 72);
-    s->made_ms = bytes_get_u64(at + 80);
-    ref->size = bytes_get_u32(at + 88);
-    ref->checksum = bytes_get_u64(at + 92);
-    if (in[0] != SUBSCRIPTION_MARKED)
+    s->acked = position_decode(at + 24);
+    s->sent = position_decode(at + 40);
+    s->gap_to = position_decode(at + 56);
+    s->gap_messages = bytes_get_u64(at + 72);
+    s->gap_bytes = bytes_get_u64(at + 80);
+    s->seen_ms = bytes_get_u64(at + 88);
+    s->made_ms = bytes_get_u64(at + 96);
+    ref->size = bytes_get_u32(at + 104);
+    ref->checksum = bytes_get_u64(at + 108);
+    if (!(in[1] & SUBSCRIPTION_MARK))
         return;
-    at += 100;
+    at += 116;
     s->mark.since = (int64_t)bytes_get_u64(at);
     s->mark.at = position_decode(at + 8);
     s->mark.why = (struct bytes){at + CATALOG_MARK_SIZE, at[24]};

@@ -37,6 +37,10 @@ static void on_welcome(void *owner, struct control_welcome *welcome)
 
 static void on_subscribe(void *owner, struct session *s)
 {
+    if (s->old_era) { /* its position, if it has one, is of that: to override by it would lose what is before it here */
+        session_error(s, CONTROL_ERROR_SOURCE, "the journal has begun a new era since WELCOME", true);
+        return;
+    }
     subscribe_answer(owner, s, false);
 }
 
@@ -149,6 +153,7 @@ void clients_new_era(struct router *r)
 {
     for (struct session *s = r->sessions, *next; s; s = next) {
         next = s->next;
+        s->old_era |= s->state == SESSION_READY;
         if (s->state != SESSION_ACTIVE && s->state != SESSION_WAITING)
             continue;
         subscribe_release(r, s); /* what it still acknowledges is of the old era */

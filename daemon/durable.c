@@ -239,7 +239,7 @@ int durables_add(struct durables *ds, struct bytes name, const struct filter *fi
 {
     uint64_t running = journal_running_ms(ds->journal);
 
-    if (ds->n >= CATALOG_NAMES_MAX)
+    if (ds->n + ds->n_removed >= CATALOG_NAMES_MAX)
         return DURABLE_TOO_MANY;
     struct durable_filters *f = durable_filters_new(filters, n_filters, exclusions, n_exclusions);
     if (!f)
@@ -253,7 +253,7 @@ int durables_add(struct durables *ds, struct bytes name, const struct filter *fi
         (void)durable_filters_unref(f);
         return -ENOMEM;
     }
-    d->cursor = cursor;
+    d->cursor = d->acked = cursor;
     d->resumes = position_is_inside(cursor);
     d->seen_ms = d->made_ms = running;
     durable_note_hole(ds, d);
@@ -271,7 +271,7 @@ void durables_remove(struct durables *ds, struct durable *d)
     durable_sink(ds, d);
     memmove(ds->all + at, ds->all + at + 1, (ds->n - at - 1) * sizeof *ds->all);
     ds->n--;
-    ds->cost -= d->filters->cost;
+    ds->n_removed++; /* counts, with its filters, until the catalog has let go of it too */
     d->next = ds->removed;
     ds->removed = d;
     durables_touch(ds, NULL, false, true);
@@ -293,6 +293,7 @@ int durable_set_filters(struct durables *ds, struct durable *d, const struct fil
         return DURABLE_FULL;
     }
     ds->cost += f->cost - old->cost;
+    d->acked = durable_cursor(ds, d); /* of what lies before the others said what matches, and these do not */
     d->filters = f;
     d->filters_made = ++ds->filters_made;
     (void)durable_filters_unref(old);
@@ -304,7 +305,7 @@ void durable_move(struct durables *ds, struct durable *d, struct position cursor
 {
     durable_sink(ds, d);
     d->sent = position_later(d->sent, d->cursor);
-    d->cursor = cursor;
+    d->cursor = d->acked = cursor;
     d->resumes = position_is_inside(cursor);
     d->gap = (struct durable_gap){0};
     d->mark = (struct durable_mark){0};
@@ -315,6 +316,21 @@ void durable_move(struct durables *ds, struct durable *d, struct position cursor
     if (is_at_end(ds, d))
         durable_rise(ds, d);
     durables_touch(ds, d, true, true); /* who is told where it stands now must find it there after a crash */
+}
+
+/* From what was acknowledged to the cursor nothing matched, and that is known also of what the journal has no more. */
+bool durable_is_reached(const struct durables *ds, const struct durable *d, struct position p, const struct filter *filters,
+                        size_t n_filters, const struct filter *exclusions, size_t n_exclusions)
+{
+    const struct durable_filters *f = d->filters;
+    struct segment_info oldest;
+
+    if (d->gap.is || journal_segments(ds->journal) == 0 || position_compare(p, d->acked) < 0 ||
+        position_compare(p, durable_cursor(ds, d)) > 0)
+        return false;
+    journal_segment_info(ds->journal, 0, &oldest);
+    return position_compare(p, oldest.after) < 0 && filters_equal(f->filters, f->n_filters, filters, n_filters) &&
+           filters_equal(f->exclusions, f->n_exclusions, exclusions, n_exclusions);
 }
 
 /* ---- holding ---- */
@@ -347,6 +363,7 @@ void durable_sent(struct durables *ds, struct durable *d, struct position positi
 
 void durable_acked(struct durables *ds, struct durable *d, struct position position, bool confirm)
 {
+    d->acked = position_later(d->acked, position);
     if (position_compare(position, d->cursor) > 0) {
         d->cursor = position;
         d->resumes = position_is_inside(position);
@@ -526,20 +543,25 @@ static void expire(struct durables *ds, struct durable *d, uint64_t running)
     durables_remove(ds, d);
 }
 
+void durable_seen(struct durables *ds, struct durable *d)
+{
+    d->seen_ms = journal_running_ms(ds->journal);
+}
+
 void durables_tick(struct durables *ds)
 {
     uint64_t running = journal_running_ms(ds->journal);
+    uint64_t often = ds->expire_ms ? MIN(DURABLE_SEEN_MS, ds->expire_ms / 4) : DURABLE_SEEN_MS;
 
     for (size_t i = ds->n; i-- > 0;) {
         struct durable *d = ds->all[i];
 
-        if (d->holder) {
+        if (d->holder)
             d->seen_ms = running;
-            if (running - MIN(running, d->seen_stored_ms) >= DURABLE_SEEN_MS)
-                durables_touch(ds, d, false, false);
-        } else if (ds->expire_ms && running > d->seen_ms && running - d->seen_ms >= ds->expire_ms) {
+        if (d->seen_ms - MIN(d->seen_ms, d->seen_stored_ms) >= often)
+            durables_touch(ds, d, false, false);
+        if (!d->holder && ds->expire_ms && running > d->seen_ms && running - d->seen_ms >= ds->expire_ms)
             expire(ds, d, running);
-        }
     }
 }
 
@@ -565,7 +587,7 @@ int durables_new_era(struct durables *ds, const struct catalog_head *head, struc
         struct durable *d = ds->all[i];
 
         durable_sink(ds, d);
-        d->cursor = after;
+        d->cursor = d->acked = after;
         d->resumes = false;
         d->sent = (struct position){0};
         d->gap = (struct durable_gap){0};

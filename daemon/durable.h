@@ -14,6 +14,10 @@
  *   by retention, which looks whether something in the oldest segment matches (durable_pass);
  *   by seek and by a subscription that overrides it (durable_move), also back.
  *
+ * What a subscriber acknowledged last is `acked`, or where other filters came: from there to the cursor nothing matched.
+ * Who keeps his position elsewhere knows no more than that, and asks for it (durable_is_reached) when the journal may have
+ * gone on without it.
+ *
  * Absent names. One whose cursor is up to date is a member of the route, and floats with what is
  * routed, until the first message that matches. From then on it is pending: it stands, is in no
  * route, and costs nothing. A name that was pending when it was read from the catalog, or let go while
@@ -79,7 +83,8 @@
 #define DURABLE_COMMIT_MS 200u
 /** How long after a commit that failed the next is tried, in ms. */
 #define DURABLE_RETRY_MS 1000u
-/** A held name's time of being seen is stored at least so often, in ms: so much too early it may expire after a crash. */
+/** A held name's time of being seen is stored at least so often, in ms, and four times within expire-after: so much too early it may
+ *  expire after a crash. */
 #define DURABLE_SEEN_MS 3600000u
 /** Filters of all durable names together, in bytes: their texts, and DURABLE_FILTER_COST for each filter and each token of a pattern. */
 #define DURABLES_FILTERS_MAX CATALOG_FILTERS_MAX
@@ -124,7 +129,7 @@ struct durable {
     uint64_t filters_made;           /* which these are, of all that the registry has seen: what is known of others says nothing */
     struct position cursor;          /* but see durable_stands() */
     bool resumes;                    /* it lies inside a transaction of which the subscriber has had a part */
-    struct position sent;
+    struct position acked, sent;
     struct durable_gap gap;
     uint64_t seen_ms, made_ms;       /* of the journal's running time */
     struct durable_mark mark;
@@ -171,11 +176,15 @@ int durables_finish(struct durables *ds, bool clean) MUST_CHECK;
 /** Frees it when the loop has let go of it. Returns NULL; takes NULL. */
 struct durables *durables_close(struct durables *ds);
 
+/** It has a subscriber, or somebody who waits to be one: no reason to expire. */
+void durable_seen(struct durables *ds, struct durable *d);
 /** After how long without a subscriber a name is removed. */
 void durables_set_expiry(struct durables *ds, uint64_t expire_ms);
 
 /** What is, or is about to be, stored. `clean`: whether the stop before was a clean one. False: nothing was ever stored. */
 bool durables_head(const struct durables *ds, struct catalog_head *ret);
+/** Whether it is on disk as durables_head() says. */
+bool durables_head_is_stored(const struct durables *ds);
 /** Stores it soon; `clean` counts for nothing here. */
 void durables_set_head(struct durables *ds, const struct catalog_head *head);
 
@@ -220,6 +229,10 @@ void durables_remove(struct durables *ds, struct durable *d);
 /** Other filters from here on, if they are others; the cursor stays. Only while it is held. 0, DURABLE_FULL, -ENOMEM. */
 int durable_set_filters(struct durables *ds, struct durable *d, const struct filter *filters, size_t n_filters,
                         const struct filter *exclusions, size_t n_exclusions) MUST_CHECK;
+/** Whether who begins at `p` with these filters may go on at the cursor instead: the journal does not have what lies between any
+ *  more, and nothing of it matched. */
+bool durable_is_reached(const struct durables *ds, const struct durable *d, struct position p, const struct filter *filters,
+                        size_t n_filters, const struct filter *exclusions, size_t n_exclusions);
 /** Puts the cursor elsewhere, also back: what was before the old one may come again. */
 void durable_move(struct durables *ds, struct durable *d, struct position cursor);
 

@@ -21,7 +21,8 @@ struct durables {
 
     struct durable **all; /* by rising names */
     size_t n, cap;
-    size_t cost;             /* of all their filters */
+    size_t n_removed;        /* so many more were, and are still in the catalog */
+    size_t cost;             /* of all their filters, those of the removed ones too */
     uint64_t filters_made;   /* so many, of names that are gone too */
     size_t floating;
     size_t matched;          /* of these, since the last durables_routed() */

@@ -81,6 +81,7 @@ static struct catalog_subscription subscription_of(const struct durables *ds, co
         .n_exclusions = d->filters->n_exclusions,
         .cursor = durable_cursor(ds, d),
         .resumes = d->resumes,
+        .acked = d->acked,
         .sent = d->sent,
         .has_gap = d->gap.is,
         .gap_to = d->gap.to,
@@ -201,6 +202,8 @@ static void take_removed(struct durables *ds, int result)
             d->next = ds->removed;
             ds->removed = d;
         } else {
+            ds->n_removed--;
+            ds->cost -= d->filters->cost;
             durable_free(d);
         }
     }
@@ -368,6 +371,11 @@ bool durables_head(const struct durables *ds, struct catalog_head *ret)
     return ds->has_head;
 }
 
+bool durables_head_is_stored(const struct durables *ds)
+{
+    return !ds->head_dirty && !ds->head_in_commit;
+}
+
 void durables_set_head(struct durables *ds, const struct catalog_head *head)
 {
     bool clean = ds->head.clean;
@@ -393,6 +401,7 @@ static int read_name(void *owner, const struct catalog_subscription *s)
     }
     d->cursor = d->stored = s->cursor;
     d->resumes = s->resumes;
+    d->acked = s->acked;
     d->sent = s->sent;
     d->gap = (struct durable_gap){s->has_gap, s->gap_to, s->gap_messages, s->gap_bytes};
     if (s->has_gap)

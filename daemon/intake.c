@@ -359,6 +359,8 @@ int intake_open(struct router *r)
         log_line(r->log, LOG_ERROR, "state", why,
                  LOG_STR("mend", e == -EBUSY    ? "stop that one first, or give this one a --state-dir of its own"
                                  : e == -EACCES ? "run the router as the user whose folder it is, or give another --state-dir"
+                                 : e == -EINVAL ? "give --state-dir an absolute path, one that begins with /"
+                                 : e == -ENOENT ? "make the folder above it first, or give another --state-dir"
                                                 : "see that the folder can be made, or give another --state-dir"));
         return e == -EINVAL ? ROUTER_EXIT_USAGE : ROUTER_EXIT_FAILURE;
     }

@@ -34,8 +34,14 @@ static int open_folder(const char *path, char why[LISTENER_WHY_SIZE])
         snprintf(folder, sizeof folder, "%s", slash ? "/" : ".");
     else
         snprintf(folder, sizeof folder, "%.*s", (int)size, path);
-    if (mkdir(folder, 0755) < 0 && errno != EEXIST)
-        return complain(why, errno, "cannot make the folder", folder);
+    int error = mkdir(folder, 0755) < 0 ? errno : 0;
+    if (error == ENOENT) {
+        snprintf(why, LISTENER_WHY_SIZE, "cannot make the folder %s: the folder above it is missing, make that one first",
+                 folder);
+        return -ENOENT;
+    }
+    if (error && error != EEXIST)
+        return complain(why, error, "cannot make the folder", folder);
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return complain(why, errno, "cannot open the folder", folder);
@@ -79,8 +85,13 @@ static int set_group(const char *path, const char *group, char why[LISTENER_WHY_
         snprintf(why, LISTENER_WHY_SIZE, "socket-group: there is no group \"%s\"", group);
         return -EINVAL;
     }
-    if (chown(path, (uid_t)-1, g->gr_gid) < 0)
-        return complain(why, errno, "cannot give its group to", path);
+    if (chown(path, (uid_t)-1, g->gr_gid) < 0) {
+        int error = errno;
+
+        snprintf(why, LISTENER_WHY_SIZE, "socket-group: cannot give %s to the group \"%s\": %s%s", path, group,
+                 strerror(error), error == EPERM ? "; the router's user must be a member of it, or be root" : "");
+        return -error;
+    }
     return 0;
 }
 

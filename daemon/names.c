@@ -2,7 +2,10 @@
 #include "names.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "clients.h"
@@ -133,6 +136,17 @@ int names_begin_era(struct router *r, uint64_t system_identifier, uint32_t era, 
     return durables_new_era(r->durables, &head, after);
 }
 
+/* It was made at this start, and would stand in the way of the one that is to be put back. */
+static void remove_empty_journal(const struct router *r)
+{
+    char *path;
+
+    if (asprintf(&path, "%s/journal", r->state.folder) < 0)
+        return;
+    (void)rmdir(path);
+    free(path);
+}
+
 /* Brings the two together as far as a crash may have parted them. 0, or an exit code. */
 static int match(struct router *r)
 {
@@ -150,6 +164,7 @@ static int match(struct router *r)
                  LOG_U64("catalog_system", head.system_identifier), LOG_U64("catalog_era", head.era),
                  LOG_STR("mend", "put both back from the same copy; or move the folder away: a new journal begins where the "
                                  "slot stands, and subscribers begin anew"));
+        remove_empty_journal(r);
         return ROUTER_EXIT_DECIDE;
     }
     if (end->empty || (known && head.system_identifier == end->system_identifier && head.era == end->era))
@@ -238,11 +253,13 @@ int names_unproven(struct router *r)
     struct catalog_head head;
 
     r->source.stream.proven = false;
-    if (!durables_head(r->durables, &head) || !head.proven)
+    if (!durables_head(r->durables, &head))
         return 0;
-    head.proven = false;
-    durables_set_head(r->durables, &head);
-    return durables_store(r->durables);
+    if (head.proven) {
+        head.proven = false;
+        durables_set_head(r->durables, &head);
+    }
+    return durables_head_is_stored(r->durables) ? 0 : durables_store(r->durables);
 }
 
 void names_synced(struct router *r)
@@ -262,6 +279,13 @@ void names_written(struct router *r)
 
 void names_tick(struct router *r)
 {
+    journal_tick(r->journal);
+    for (const struct session *s = r->sessions; s; s = s->next) {
+        struct durable *d = s->state == SESSION_WAITING ? durables_find(r->durables, s->subscribe.name) : NULL;
+
+        if (d) /* whoever waits to be answered is a subscriber */
+            durable_seen(r->durables, d);
+    }
     durables_tick(r->durables);
     retention_check(&r->retention);
 }

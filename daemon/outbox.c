@@ -441,6 +441,7 @@ void outbox_let_go(struct outbox *o, struct batch_pool *pool, struct position re
     if (o->n == 0) {
         ret->place = o->place;
         ret->skip = o->owed ? o->begun : 0;
+        ret->skip_of = o->position;
         return;
     }
     const struct outbox_item *head = outbox_at(o, 0);
@@ -464,6 +465,7 @@ void outbox_let_go(struct outbox *o, struct batch_pool *pool, struct position re
         (void)outbox_replace(o, pool, (size_t)left, total);
     }
     ret->place = o->place;
+    ret->skip_of = position;
     if (owed)
         ret->skip = written + left;
     else

@@ -122,6 +122,7 @@ size_t outbox_drop(struct outbox *o);
 struct outbox_rest {
     struct outbox_place place; /* where the stream goes on: in front of a frame that is owed, else behind everything left */
     uint64_t skip;             /* bytes of that frame that were written or are left; 0: none is owed */
+    struct position skip_of;   /* its position */
     size_t messages;           /* MESSAGE frames that have to come again */
 };
 

@@ -288,8 +288,9 @@ static void take_change(struct router *r, struct session *s, const struct contro
     w->position = position;
     log_line(r->log, LOG_INFO, what == WHAT_REMOVE ? "durable.removed" : "durable.moved",
              what == WHAT_REMOVE ? "A durable subscription was removed." : "A durable subscription was put elsewhere.",
-             LOG_STR("subscription", w->name), LOG_STR("position", position_format(position, text)), LOG_I64("pid", s->pid),
-             LOG_I64("uid", s->uid));
+             LOG_STR("subscription", w->name),
+             LOG_STR("position", position_format(what == WHAT_REMOVE ? durable_cursor(r->durables, d) : position, text)),
+             LOG_I64("pid", s->pid), LOG_I64("uid", s->uid));
     if (what == WHAT_REMOVE)
         durables_remove(r->durables, d);
     else

@@ -30,7 +30,7 @@ enum retention_verdict retention_decide(const struct retention_limits *limits, s
     if (segments <= JOURNAL_SEGMENTS_MIN)
         return RETENTION_KEEP;
     /* the oldest ends where the second begins */
-    bool old = limits->age_ms && running_ms - second_begun_ms > limits->age_ms;
+    bool old = limits->age_ms && running_ms > second_begun_ms && running_ms - second_begun_ms > limits->age_ms;
     if (!*ret_full && !old)
         return RETENTION_KEEP;
     return names_behind ? RETENTION_PROBE : RETENTION_DROP;

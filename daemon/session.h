@@ -116,6 +116,7 @@ struct session {
     struct route_member member;
     bool subscribed;                    /* member is in the route */
     struct durable *durable;            /* whose holder it is; NULL: ephemeral */
+    bool old_era;                       /* the owner's: its WELCOME told a journal that is no more */
     bool looks_up, stored;              /* the owner's: it looks something up for the SUBSCRIBE; the name's cursor is used */
 
     struct position told;   /* the last position queued for it, PROGRESS included, or passed over … */
@@ -198,8 +199,8 @@ void session_send_commit(struct session *s, struct batch *batch, const struct ba
 /** A GAP entry: for everybody. */
 void session_send_gap_entry(struct session *s, struct batch *batch, const struct batch_entry *entry);
 
-/** Nothing that it is to be sent lies up to `to`, which is about to leave the journal: it stands there, unless it is inside a
- *  transaction. */
+/** No message that it is to be sent lies up to `to`, which is about to leave the journal: it stands there, unless that is behind
+ *  the transaction inside which it is. */
 void session_pass(struct session *s, struct position to);
 
 /** GAP: what lies behind what it was told, up to `to`, may be missing; how much is known or UINT64_MAX. An open transaction is

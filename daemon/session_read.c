@@ -42,7 +42,9 @@ struct session_read {
     bool running;              /* what follows is the worker's … */
     bool stale;                /* … and its result is of no use: it begins anew */
     bool at_end;               /* nothing can be done before the journal has written more */
-    uint64_t skip;             /* where it begins anew */
+    bool failed;               /* reading on failed, which is told once everything before that was written */
+    uint64_t skip;             /* where it begins anew: so much of … */
+    struct position skip_of;   /* … the frame there was sent */
     struct journal_read read;
     struct filter *filters, *exclusions; /* owned copies; NULL before the first job */
 };
@@ -83,7 +85,8 @@ static void begin_anew(struct session_read *x)
     x->read.inside = s->inside;
     x->read.resume = s->resume;
     x->read.skip = x->skip;
-    x->stale = false;
+    x->read.skip_of = x->skip_of;
+    x->stale = x->failed = false;
 }
 
 void session_fall_behind(struct session *s)
@@ -107,16 +110,31 @@ void session_fall_behind(struct session *s)
     s->must_flush = true;
 }
 
-void session_reseat(struct session *s, uint64_t skip)
+void session_reseat(struct session *s, uint64_t skip, struct position of)
 {
-    if (!s->read)
+    struct session_read *x = s->read;
+
+    if (!x)
         return;
-    s->read->skip = skip;
-    s->read->at_end = false;
-    if (s->read->running)
-        s->read->stale = true;
+    x->skip = skip;
+    x->skip_of = of;
+    x->at_end = false;
+    if (x->running)
+        x->stale = true;
     else
-        begin_anew(s->read);
+        begin_anew(x);
+}
+
+void session_reseat_ahead(struct session *s)
+{
+    struct session_read *x = s->read;
+
+    if (!x)
+        return;
+    if (x->running) /* what it brings is of no use: as when it began */
+        session_reseat(s, x->skip, x->skip_of);
+    else
+        session_reseat(s, x->read.skip, x->read.skip_of);
 }
 
 static void stop_waiting(struct session_read *x)
@@ -167,7 +185,7 @@ void session_let_go(struct session *s)
     s->messages -= rest.messages;
     s->chunk = MAX(s->chunk / 2, (size_t)SESSION_CHUNK_MIN);
     stop_waiting(s->read);
-    session_reseat(s, rest.skip);
+    session_reseat(s, rest.skip, rest.skip_of);
     session_block(s);
 }
 
@@ -288,7 +306,9 @@ static void take(struct session *s)
     if (r->end == READ_GAP || r->end == READ_DAMAGED) {
         tell_gap(s, r);
     } else if (r->end == READ_FAILED) {
-        let_go(s, r);
+        x->failed = !r->skip && s->outbox.waiting;
+        if (!x->failed)
+            let_go(s, r);
     }
     if (s->state != SESSION_ACTIVE)
         return;
@@ -334,6 +354,8 @@ static void start(struct session_read *x)
 
     reads->running++;
     reads->reserved += x->read.chunk;
+    x->skip = x->read.skip;
+    x->skip_of = x->read.skip_of;
     x->running = true;
     (void)uv_queue_work(reads->loop, &x->work, on_work,
                         on_worked); /* fails without a function alone */
@@ -416,10 +438,17 @@ size_t session_read_held(const struct session *s)
 
 bool session_read_on(struct session *s)
 {
-    const struct session_read *x = s->read;
+    struct session_read *x = s->read;
 
     if (!x || x->running || x->waits || x->at_end || s->blocked || s->outbox.waiting > s->chunk / 2)
         return false;
+    if (x->failed && s->state == SESSION_ACTIVE) {
+        if (s->outbox.waiting)
+            return false;
+        x->failed = false;
+        let_go(s, &x->read);
+        return true;
+    }
     if (s->state == SESSION_ACTIVE) {
         if (!x->read.skip && position_compare(s->told, journal_written(x->reads->journal)) >= 0)
             return catch_up(s);

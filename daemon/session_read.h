@@ -57,8 +57,10 @@ void session_wake(struct session *s);
 bool session_read_on(struct session *s);
 /** Whoever waits for room gets what has become free. */
 void session_reads_go(struct session_reads *reads);
-/** Where it stands was changed otherwise than by reading; `skip` bytes of what comes next were sent. */
-void session_reseat(struct session *s, uint64_t skip);
+/** Where it stands was changed otherwise than by reading; `skip` bytes of the MESSAGE at `of`, which comes next, were sent. */
+void session_reseat(struct session *s, uint64_t skip, struct position of);
+/** The same, ahead over what is not for it: what comes next, and how much of that was sent, stays. */
+void session_reseat_ahead(struct session *s);
 /** Bytes that it keeps beside chunks. */
 size_t session_read_held(const struct session *s);
 /** The session is closed. */

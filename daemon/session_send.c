@@ -69,12 +69,20 @@ static bool is_in_transaction_of(struct position a, struct position b)
     return a.timeline == b.timeline && a.lsn == b.lsn;
 }
 
+/* A gap has swallowed messages of it, up to the last one that it could have. */
+static bool is_incomplete(const struct session *s)
+{
+    return s->inside && s->told.index == POSITION_INDEX_END - 1;
+}
+
 bool session_send_batch(struct session *s, struct batch *batch)
 {
     if (!session_is_live(s) || !s->member.everything || s->resume ||
         position_compare(s->told, batch->first) >= 0 || (batch->starts_inside && !s->inside))
         return false;
     if (batch->entries[0].type == FRAME_GAP) /* it may begin before what was told */
+        return false;
+    if (is_incomplete(s)) /* its COMMIT is to say so */
         return false;
     if (s->inside && !is_in_transaction_of(s->told, batch->first)) /* which then never ends */
         return false;
@@ -155,15 +163,27 @@ void session_send_gap(struct session *s, struct batch_pool *pool, struct positio
     s->told = to;
     s->inside = false;
     s->resume = false;
-    session_reseat(s, 0);
+    session_reseat(s, 0, (struct position){0});
+}
+
+/* Whether who was told so much may be passed over to there. */
+static bool stands_up_to(struct position told, bool inside, struct position to)
+{
+    return position_compare(to, told) > 0 && (!inside || (position_is_inside(to) && is_in_transaction_of(told, to)));
 }
 
 void session_pass(struct session *s, struct position to)
 {
-    if (s->state != SESSION_ACTIVE || s->inside || s->resume || position_compare(to, s->told) <= 0)
+    struct outbox_place *place = &s->outbox.place; /* where it goes on if it has to let go of what is queued */
+
+    if (s->state != SESSION_ACTIVE)
+        return;
+    if (stands_up_to(place->told, place->inside || place->resume, to))
+        place->told = to;
+    if (!stands_up_to(s->told, s->inside || s->resume, to))
         return;
     s->told = to;
-    session_reseat(s, 0);
+    session_reseat_ahead(s);
 }
 
 void session_send_gap_entry(struct session *s, struct batch *batch, const struct batch_entry *entry)
@@ -222,12 +242,6 @@ bool session_send_message(struct session *s, struct batch *batch, const struct b
         check_full(s);
     }
     return came_inside;
-}
-
-/* A gap has swallowed messages of it, up to the last one that it could have. */
-static bool is_incomplete(const struct session *s)
-{
-    return s->inside && s->told.index == POSITION_INDEX_END - 1;
 }
 
 void session_send_commit(struct session *s, struct batch *batch, const struct batch_entry *entry,

@@ -147,10 +147,17 @@ static void on_failed(void *owner)
     size_t n = precondition_explain_connect(s->link.sqlstate, buf_str(&s->link.error),
                                             *s->link.user ? s->link.user : NULL, findings);
 
-    if (n)
+    const char *mend = connect_refusal_mend(s->link.sqlstate, buf_str(&s->link.error));
+    if (n) {
         source_findings(s, findings, n);
-    else
+    } else if (mend) {
+        char sentence[256];
+
+        (void)snprintf(sentence, sizeof sentence, "The server refuses the connection; trying again. To mend it, %s.", mend);
+        source_fail(s, "source.unreachable", sentence);
+    } else {
         source_fail(s, "source.unreachable", "The server cannot be reached; trying again.");
+    }
 }
 
 /* Slot or server are not what this router knew: nothing is read on before somebody has decided. */

@@ -237,7 +237,7 @@ static void start(struct router *r, struct session *s, struct position at, const
         return;
     if (s->resume && !d->resumes) { /* it was passed over to there, and has had no part of that transaction */
         s->resume = false;
-        session_reseat(s, 0);
+        session_reseat(s, 0, (struct position){0});
     }
     if (d->gap.is)
         tell_gap(r, s, &d->gap, job);
@@ -283,6 +283,7 @@ static void take_over(struct router *r, struct durable *d, pid_t pid)
 static bool make_or_change(struct router *r, struct session *s, struct durable *d, struct position at)
 {
     const struct control_subscribe *c = &s->subscribe;
+    uint64_t filters = d ? d->filters_made : 0;
     int e;
 
     if (d)
@@ -295,6 +296,11 @@ static bool make_or_change(struct router *r, struct session *s, struct durable *
         refuse(r, s, CONTROL_ERROR_LIMIT, "%s", durable_fault_text((enum durable_fault)e));
     if (e)
         return false;
+    if (filters && filters != d->filters_made)
+        log_line(r->log, LOG_INFO, "durable.filters",
+                 "A durable subscription has other filters than before: they are for all that it has not acknowledged.",
+                 LOG_STR("subscription", (const char *)d->name.data), LOG_U64("filters", c->n_filters),
+                 LOG_U64("exclusions", c->n_exclusions), LOG_I64("pid", s->pid), LOG_I64("uid", s->uid));
     if (s->stored)
         return true;
     if (c->override && position_compare(durable_cursor(r->durables, d), at) != 0)
@@ -421,6 +427,8 @@ void subscribe_answer(struct router *r, struct session *s, bool final)
         at = d->cursor; /* but see hold */
     else if (!find_start(r, s, final, &at))
         return;
+    else if (d && durable_is_reached(r->durables, d, at, c->filters, c->n_filters, c->exclusions, c->n_exclusions))
+        s->stored = true; /* to move it back would make a gap of what it was passed over */
     if (c->name.size)
         hold(r, s, at);
     else

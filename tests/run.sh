@@ -178,6 +178,18 @@ test_fuzz()
     logs+=("$fuzz/fuzz.log")
 }
 
+# Whether a tmpfs can be mounted here.
+can_mount()
+{
+    local folder done=1
+    folder=$(mktemp -d)
+    if mount -t tmpfs -o size=64k tmpfs "$folder" 2>/dev/null; then
+        umount -l "$folder" && done=0
+    fi
+    rmdir "$folder"
+    return "$done"
+}
+
 # test_integration LOG MAJORS PYTEST-ARGUMENT...
 test_integration()
 {
@@ -204,6 +216,9 @@ test_integration()
     export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain WALBUS_TEST_MAJORS="${found[*]}"
     if ! command -v valgrind >/dev/null; then
         missing "No valgrind: the integration tests that need it are skipped"
+    fi
+    if ! can_mount; then
+        missing "No right to mount a tmpfs: the schedules run without a full disk"
     fi
     echo "Integration tests on PostgreSQL ${versions[*]}"
     for argument in "$@"; do

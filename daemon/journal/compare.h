@@ -19,8 +19,8 @@
  * Where it is known from where on a connection's stream goes, its run begins there, before anything has come: a server that was
  * restored to an older state may have nothing at all where the journal has entries, and be beyond them.
  *
- * A run is of one connection (compare_drop). Every new one begins somewhere at or before the place that the one before had reached, since the server was told no
- * more than that; what comes at or before the last compared position begins a new run.
+ * A run is of one connection (compare_drop). Every new one begins somewhere at or before the place that the one before had
+ * reached, since the server was told no more than that; what comes at or before the last compared position begins a new run.
  */
 
 #include <stdbool.h>

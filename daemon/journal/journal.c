@@ -72,7 +72,16 @@ const struct journal_end *journal_end(const struct journal *j)
 
 uint64_t journal_running_ms(const struct journal *j)
 {
-    return j->running_base + (clock_monotonic_ns() - j->opened_at) / 1000000u;
+    return j->running_base + atomic_load_explicit(&j->ran_ns, memory_order_relaxed) / 1000000u;
+}
+
+void journal_tick(struct journal *j)
+{
+    uint64_t now = clock_monotonic_ns();
+
+    (void)atomic_fetch_add_explicit(&j->ran_ns, MIN(now - j->ticked_at, JOURNAL_STOOD_MS * UINT64_C(1000000)),
+                                    memory_order_relaxed);
+    j->ticked_at = now;
 }
 
 /* ---- what the journal thread has to say ---- */
@@ -429,7 +438,7 @@ static struct journal *journal_alloc(const struct journal_options *options,
     j->ops = ops;
     j->owner = owner;
     j->log = log;
-    j->opened_at = clock_monotonic_ns();
+    j->ticked_at = clock_monotonic_ns();
     j->end.empty = true;
     j->doomed_end = &j->doomed;
     j->stale_end = &j->stale;

@@ -103,8 +103,8 @@ const struct journal_end *journal_end(const struct journal *j);
 
 /**
  * Begins an era: the first one of an empty journal, or one that lies behind an accepted gap onto another
- * system or an older state; -EEXIST: it is the present one. Older segments are unlinked once the new era's first one, with its mark, is synced. Waits for the
- * disk: called before streaming. 0 or a negative errno (the journal is as before).
+ * system or an older state; -EEXIST: it is the present one. Older segments are unlinked once the new era's first one, with
+ * its mark, is synced. Waits for the disk: called before streaming. 0 or a negative errno (the journal is as before).
  */
 int journal_begin_era(struct journal *j, uint64_t system_identifier, uint32_t era, const char *database, const char *slot,
                       struct position after, uint64_t mark, uint32_t mark_timeline) MUST_CHECK;
@@ -155,8 +155,11 @@ struct segment_info {
 size_t journal_segments(const struct journal *j);
 void journal_segment_info(const struct journal *j, size_t i, struct segment_info *ret);
 uint64_t journal_size(const struct journal *j);
-/** ms that routers of this journal have run. */
+/** ms that routers of this journal have run, up to the last tick; it never falls. Any thread. */
 uint64_t journal_running_ms(const struct journal *j);
+/** To be called each second. Of what has passed since the last one no more than this counts, in ms: the router stood still. */
+#define JOURNAL_STOOD_MS 3000u
+void journal_tick(struct journal *j);
 /** Lets go of the oldest segment, never of the one that is written: -EBUSY. The journal thread unlinks its file, soon and in
  *  order, since that waits for the disk; one that cannot be unlinked is logged, and is back after a restart. 0 or a negative errno. */
 int journal_drop_first(struct journal *j) MUST_CHECK;

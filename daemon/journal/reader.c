@@ -127,8 +127,8 @@ static bool end_failed(struct step *s, int error, const char *what)
     return end_with(s, READ_FAILED);
 }
 
-/* What lies up to `to` is not to be had. A gap that ends inside a transaction swallows the rest of it; of one that was begun only the messages, so
- * that its COMMIT comes, flagged incomplete. */
+/* What lies up to `to` is not to be had. A gap that ends inside a transaction swallows the rest of it; of one that was
+ * begun only the messages, so that its COMMIT comes, flagged incomplete. */
 static bool end_with_gap(struct step *s, enum read_end end, struct position to, const char *reason)
 {
     struct journal_read *r = s->r;
@@ -170,7 +170,8 @@ static bool end_damaged(struct step *s, uint64_t offset)
     struct position to = next->header.after;
     uint64_t messages = next->header.messages_before - end.messages,
              bytes = next->header.bytes_before - end.bytes;
-    bool counts = from_end && next->header.era == segment->header.era && !is_inside(to) &&
+    bool counts = from_end && position_compare(from, end.before) <= 0 &&
+                  next->header.era == segment->header.era && !is_inside(to) &&
                   next->header.messages_before >= end.messages &&
                   next->header.bytes_before >= end.bytes;
     (void)segment_unref(next);
@@ -267,7 +268,7 @@ static bool put_message(struct step *s, size_t size, struct position position)
     } else if (e != -ENOBUFS || s->out) {
         return end_for(s, e);
     } else {
-        if (r->skip >= size)
+        if (r->skip && (r->skip >= size || position_compare(position, r->skip_of) != 0))
             return end_lost(s);
         size_t part = (size_t)MIN((uint64_t)s->w.cap, size - r->skip);
         e = window_copy(&s->w, r->skip, s->w.buf, part);
@@ -276,6 +277,7 @@ static bool put_message(struct step *s, size_t size, struct position position)
         r->rest = r->skip ? part : 0;
         r->last = r->rest; /* it begins here, or does not */
         r->skip += part;
+        r->skip_of = position;
         s->out = part;
         s->w.pos = s->w.end = s->w.cap; /* what stood in the window is overwritten */
         if (r->skip < size) {
@@ -596,6 +598,11 @@ void journal_read_step(struct journal_read *r)
     }
     r->data = s.w.buf;
     r->size = s.out;
+    if (r->end == READ_FAILED) { /* first what could be read; the next step says why it is no more */
+        r->end = READ_MORE;
+        r->error = 0;
+        r->why[0] = '\0';
+    }
     if (s.out < r->chunk / 2) { /* it may wait for long */
         uint8_t *data = realloc(r->data, s.out);
         r->data = data ? data : r->data;

@@ -49,7 +49,7 @@ enum read_end {
     READ_END,      /* everything that is written was looked at */
     READ_GAP,      /* what lies behind `told` is not in the journal any more: go on behind `gap` */
     READ_DAMAGED,  /* the same, because the bytes on disk are not those that were written; `why` names file and offset */
-    READ_FAILED,   /* `error`: the disk's, or no memory */
+    READ_FAILED,   /* `error`: the disk's, or no memory. Never with data: a step that has some ends as READ_MORE in front of it */
 };
 
 struct verdicts;
@@ -71,6 +71,7 @@ struct journal_read {
     bool resume;          /* `told` lies inside a transaction: its BEGIN is to be flagged resumed */
     uint64_t skip;        /* bytes of the next frame that were handed out already; a step can end so in a large one. When that frame is
                              not found any more the end says why, and there is nothing to go on with */
+    struct position skip_of; /* the position of that MESSAGE: only when `skip` is not 0 */
 
     /* out */
     enum read_end end; /* may come with data, which then stands before it */

@@ -289,6 +289,15 @@ void segment_note(struct segment *s, uint64_t offset, const struct record *r,
     (void)pthread_mutex_unlock(&s->lock);
 }
 
+void segment_close(struct segment *s, uint64_t next_checksum)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    s->has_next = true;
+    s->next_checksum = next_checksum;
+    s->verified = false;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
 struct segment_state segment_state_of(struct segment *s)
 {
     (void)pthread_mutex_lock(&s->lock);

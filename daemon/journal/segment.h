@@ -9,9 +9,9 @@
  * What can be read is [SEGMENT_HEADER_SIZE, size): whole records. The writer raises `size` when a record is written,
  * not when it is synced; a failed sync lowers it again, to what is synced.
  *
- * Verification. What the writer of this process has written is as good as it is. Any other file is read once from its
- * start to its end, checksum by checksum, before anything of it is handed out; that makes the sparse index too. A record
- * that does not fit ends what can be read: `damaged_at`.
+ * Verification. A file is read once from its start to its end, checksum by checksum, before anything of it is handed out;
+ * that makes the sparse index too. A record that does not fit ends what can be read: `damaged_at`. What this process writes is
+ * handed out as it is, until its segment is closed: from then on it is like any other file.
  */
 
 #include <pthread.h>
@@ -42,7 +42,7 @@ struct segment {
     char *path;
     int fd;                     /* read and, for the last one, written; closed with the last reference */
     struct segment_header header;
-    uint64_t file_size;         /* when it was opened; 0: made by this process, which knows by `size` */
+    uint64_t file_size;         /* when it was opened or closed; 0: made by this process and written, which knows by `size` */
     atomic_uint_fast64_t size;  /* bytes that can be read */
     pthread_mutex_t lock;       /* of all below */
     bool verified;
@@ -101,6 +101,10 @@ void segment_state_move(struct segment_state *to, const struct record *r, const 
 /** What segment_note has left; and back to it, after a failure: `size` too. */
 struct segment_state segment_state_of(struct segment *s);
 void segment_fall_back(struct segment *s, const struct segment_state *to);
+
+/** Nothing is written to it any more, and the next one is seeded with this: what is read from here on is verified first, as of a
+ *  segment that was found. */
+void segment_close(struct segment *s, uint64_t next_checksum);
 
 /** Bytes that it takes on the disk: what can be read, or what was there when it was opened. */
 uint64_t segment_disk_size(const struct segment *s);

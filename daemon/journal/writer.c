@@ -136,8 +136,10 @@ void writer_add_segment(struct journal *j, struct segment *s)
     struct writer *w = &j->writer;
 
     (void)pthread_mutex_lock(&j->lock);
-    if (w->tail)
-        j->size_before_tail += segment_disk_size(w->tail);
+    if (w->tail) {
+        w->tail->file_size = segment_disk_size(w->tail); /* damage that is found takes from `size`, and not from the disk */
+        j->size_before_tail += w->tail->file_size;
+    }
     j->segments[j->n_segments++] = segment_ref(s);
     if (j->stale) { /* now that something is changed on the disk */
         *j->doomed_end = j->stale;
@@ -145,6 +147,9 @@ void writer_add_segment(struct journal *j, struct segment *s)
         j->stale = NULL;
     }
     (void)pthread_mutex_unlock(&j->lock);
+    /* from here on the loop does not ask for its lock, which verifying holds for long; one of an era before is of no use */
+    if (w->tail && w->tail->header.era == s->header.era)
+        segment_close(w->tail, s->header.previous_checksum);
     segment_unref(w->tail);
     w->tail = s;
     w->writable = true;

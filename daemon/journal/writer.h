@@ -113,7 +113,7 @@ struct journal {
     /* constant */
     char *folder;
     uint64_t segment_size, sync_interval_ns;
-    uint64_t running_base, opened_at; /* ms of the routers before; clock_monotonic_ns */
+    uint64_t running_base;            /* ms of the routers before */
     const struct journal_ops *ops;
     void *owner;
     struct logger *log;
@@ -121,11 +121,13 @@ struct journal {
     bool has_thread;
 
     atomic_uint refs; /* the loop's handles are one together, each journal_ref one */
+    atomic_uint_fast64_t ran_ns; /* since it was opened; the loop alone adds to it */
 
     /* the loop's */
     uv_async_t async;
     uv_prepare_t prepare;
     unsigned handles;
+    uint64_t ticked_at; /* clock_monotonic_ns */
     struct ring pending; /* those of the queue that are to be written and not known to be */
     struct journal_end end;
     char database[JOURNAL_NAME_SIZE + 1], slot[JOURNAL_NAME_SIZE + 1];

@@ -43,7 +43,10 @@
  *             if (kind != WALBUS_DELIVERY_MESSAGE && kind != WALBUS_DELIVERY_PROGRESS &&
  *                 kind != WALBUS_DELIVERY_GAP)
  *                 continue;
- *             if (walbus_position_compare(position, walbus_position_store_position(store)) == 0)
+ *             int order = walbus_position_compare(position, walbus_position_store_position(store));
+ *             if (kind == WALBUS_DELIVERY_GAP && order <= 0)
+ *                 break;                            // the router has lost its place: see below
+ *             if (order == 0)
  *                 continue;                         // a PROGRESS that brings nothing new
  *             bool ok = command(conn, "BEGIN");
  *             if (kind == WALBUS_DELIVERY_MESSAGE)
@@ -81,7 +84,8 @@
  * place. Then ROLLBACK, close, and begin anew with load().
  *
  * PROGRESS is saved so that the position does not fall behind what the journal has while nothing matches;
- * once a minute is as good. One that did gets a GAP, although nothing that matches may be missing.
+ * once a minute is as good. One that did falls back on the router's word that nothing in between matched; where the router cannot
+ * say so (the filters are others, or the name was removed meanwhile) a GAP is told, although nothing may be missing.
  *
  * The position is saved by comparing and setting: it is replaced only where the
  * previous one is still there. When two hold the name at once (one was thought dead and the name taken
@@ -146,6 +150,7 @@ walbus_position_store_free(struct walbus_position_store *store);
  * WALBUS_CONNECTION_LOST     it broke meanwhile
  * WALBUS_SERVER              the server reported an error: see walbus_position_store_error(), also for a table that is
  *                            missing (SQLSTATE 42P01) or is another one
+ * WALBUS_BAD_RESULT          libpq gave something else than the command's result
  * WALBUS_NO_MEMORY
  */
 
@@ -163,8 +168,8 @@ walbus_position_store_create_table(struct walbus_position_store *store, struct p
  *
  * options  what a subscription needs to begin behind it is set there: `name` and the flag WALBUS_KEEPS_POSITION; and if
  *          a position is stored, `start`, `position`, `identity` and the flag WALBUS_OVERRIDE. If none is stored,
- *          `start` is left as it is: for a name that the router knows it does not count. The texts live as long as the store, up to its next call that
- *          is not const. NULL: not needed
+ *          `start` is left as it is: for a name that the router knows it does not count. The texts live as long as
+ *          the store, up to its next call that is not const. NULL: not needed
  */
 WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
 walbus_position_store_load(struct walbus_position_store *store, struct pg_conn *conn,

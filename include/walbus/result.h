@@ -56,8 +56,8 @@ extern "C" {
     X(NOT_PERMITTED, 13, "the role may not emit logical messages")                                \
     /* Any other error of the server. In a transaction block the transaction has now failed. */   \
     X(SERVER, 14, "the server reported an error")                                                 \
-    /* A PGresult that did not come from a publishing statement, or not with that many events. */ \
-    X(BAD_RESULT, 15, "the result is not the one of a publishing statement")                      \
+    /* A PGresult that did not come from the statement, or not with that many events. */          \
+    X(BAD_RESULT, 15, "the result is not that of the statement")                               \
     /* An unknown kind, an empty pattern, or more or longer filters than a subscription takes. */ \
     X(BAD_FILTER, 16, "a filter is not valid")                                                    \
     /* The path can never be one: it is empty, or too long for an address. */                     \

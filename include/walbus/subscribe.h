@@ -18,10 +18,12 @@
  *     const struct walbus_delivery *d;
  *     enum walbus_result result = walbus_subscription_open(&options, &sub);
  *     while (result == WALBUS_OK && (result = walbus_subscription_next(sub, -1, &d)) == WALBUS_OK) {
+ *         const void *content;
  *         size_t size;
  *         switch (walbus_delivery_kind(d)) {
  *         case WALBUS_DELIVERY_MESSAGE:
- *             handle(walbus_delivery_content(d, &size), size);
+ *             content = walbus_delivery_content(d, &size); // on a line of its own: it sets size
+ *             handle(content, size);
  *             break;
  *         case WALBUS_DELIVERY_GAP:
  *             alarm(walbus_delivery_reason(d));      // messages may be missing
@@ -248,10 +250,11 @@ WALBUS_PUBLIC int walbus_subscription_timeout(const struct walbus_subscription *
  *                         "held"          another connection holds it. With WALBUS_WAIT_FOR_ROUTER waited for
  *                         "taken-over"    another connection has taken it from this one
  *                         "unknown-name"  there is none: WALBUS_START_STORED, or it was removed meanwhile
- *                         "removed"       somebody removed or moved it, under WALBUS_KEEPS_POSITION. Without that
- *                                         flag the subscription goes on where it was moved to, and ends
- *                                         ("unknown-name") only when it is gone
- * WALBUS_POSITION_LOST  `position` of the options belongs to another journal than the router's
+ *                         "removed"       somebody removed or moved it, under WALBUS_KEEPS_POSITION: for routers that
+ *                                         do that to a name in use. Without the flag the subscription goes on where
+ *                                         it was moved to, and ends ("unknown-name") only when it is gone
+ * WALBUS_POSITION_LOST  `position` of the options belongs to another journal than the router's; or, under
+ *                       WALBUS_KEEPS_POSITION, the router has come to another journal meanwhile
  * WALBUS_PROTOCOL       the other end does not speak this protocol, or not this version of it
  *
  * After the last three the subscription is at its end: each further call gives the same result; close it.
@@ -383,13 +386,15 @@ enum walbus_delivery_kind {
 #define WALBUS_DELIVERY_RESUMED 0x4u
 /** A gap swallowed a part of this transaction. COMMIT. */
 #define WALBUS_DELIVERY_INCOMPLETE 0x8u
-/** The durable name was there: this is its stored cursor, and `start` of the options did not count. READY. */
+/** The durable name was there: this is its stored cursor, and `start` of the options did not count, or, with WALBUS_OVERRIDE,
+ *  nothing that matched lay between the two and the journal reaches back to the cursor alone. READY. */
 #define WALBUS_DELIVERY_STORED 0x10u
 
 /*
  * The functions below read a delivery, which must not be NULL. What they return lives as long as the delivery. One
  * that says nothing about the kind of the delivery gives 0 or NULL. `ret_size` may be NULL where it is not stated
- * otherwise; without a value it becomes 0.
+ * otherwise; without a value it becomes 0. Some look into the content when they are first asked: one thread at a time,
+ * as for all of the subscription.
  */
 
 WALBUS_PUBLIC enum walbus_delivery_kind walbus_delivery_kind(const struct walbus_delivery *d);
@@ -434,7 +439,8 @@ WALBUS_PUBLIC const char *walbus_delivery_reason(const struct walbus_delivery *d
 /** MESSAGE: the prefix as PostgreSQL sent it, any bytes but NUL, without a NUL behind it. */
 WALBUS_PUBLIC const char *walbus_delivery_prefix(const struct walbus_delivery *d, size_t *ret_size);
 
-/** MESSAGE: the content, byte for byte. Not NULL when it is empty. */
+/** MESSAGE: the content, byte for byte. Not NULL when it is empty. Keep it in a variable before *ret_size is used: among the
+ *  arguments of one call C may read the size first. */
 WALBUS_PUBLIC const void *walbus_delivery_content(const struct walbus_delivery *d,
                                                   size_t *ret_size);
 
@@ -505,7 +511,7 @@ WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
 walbus_request(const char *socket, const char *what, const void *args, size_t args_size,
                int timeout_ms, struct walbus_reply **ret);
 
-/* NULL in place of a reply is one that says nothing: no result, and "" for texts. */
+/* NULL in place of a reply is one that says nothing: no result, and "" for texts. Any number of threads may read one. */
 
 /** The answer as one well-formed CBOR item; NULL when there is none. Lives as long as the reply. `ret_size` may be NULL;
  *  without an answer it becomes 0. */

@@ -48,8 +48,8 @@ char *text_hex(const void *data, size_t size, char *out);
 
 /**
  * Sizes and times as postgresql.conf writes them: a number (a decimal fraction is allowed:
- * "1.5GB", rounded to the nearest byte or µs) and an optional unit, blanks between allowed. Sizes: B, kB, MB, GB, TB (1024 each), without a unit
- * bytes. Times: us, ms, s, min, h, d, without a unit the given default unit
+ * "1.5GB", rounded to the nearest byte or µs) and an optional unit, blanks between allowed. Sizes: B, kB, MB, GB, TB
+ * (1024 each), without a unit bytes. Times: us, ms, s, min, h, d, without a unit the given default unit
  * (one of these words). 0; -EINVAL; -ERANGE when it does not fit.
  */
 int text_parse_size(const char *text, uint64_t *ret_bytes) MUST_CHECK;

@@ -99,7 +99,7 @@ static void lose(struct walbus_subscription *s, const char *fmt, ...)
     };
 }
 
-/** The position of the options belongs to another journal than the router's. */
+/** The place belongs to another journal than the router's, and only its owner can say what that means. */
 static void end_position_lost(struct walbus_subscription *s, struct bytes identity)
 {
     char other[IDENTITY_TEXT_SIZE], text[POSITION_TEXT_SIZE];
@@ -107,7 +107,7 @@ static void end_position_lost(struct walbus_subscription *s, struct bytes identi
     connection_words(identity, other, sizeof other);
     (void)snprintf(s->end_why, sizeof s->end_why,
                    "The position %s belongs to the journal %s, but the router has the journal %s.",
-                   position_format(s->sequence.last, text), s->identity, other);
+                   position_format(subscription_place(s), text), s->identity, other);
     end(s, WALBUS_POSITION_LOST);
 }
 
@@ -175,7 +175,7 @@ static int on_welcome(struct walbus_subscription *s, struct bytes body)
     s->asked_other = identity_is_other(s, welcome.identity);
     if (!s->asked_other)
         return send_subscribe(s, s->start);
-    if (s->was_ready) /* all of it is new to this subscriber; where a name in it goes on, the router knows */
+    if (s->was_ready && !s->keeps_position) /* all of it is new to him; where a name in it goes on, the router knows */
         return send_subscribe(s, (struct subscription_start){CONTROL_START_OLDEST, false});
     end_position_lost(s, welcome.identity);
     return 0;

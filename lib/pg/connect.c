@@ -93,6 +93,40 @@ int connect_open(const struct connect_options *options, struct pg_conn **ret, st
     return 0;
 }
 
+/* First the texts, which say more; then classes of SQLSTATE, for a server that speaks another language. */
+static const struct {
+    const char *text, *further; /* NULL: the class alone */
+    const char *klass;
+    const char *mend;
+} refusals[] = {
+    {"Peer authentication failed", "", "28",
+     "connect as the system user of the role's name, name another role in the dsn (user=), or change its line in pg_hba.conf"},
+    {"Ident authentication failed", "", "28",
+     "connect as the system user of the role's name, name another role in the dsn (user=), or change its line in pg_hba.conf"},
+    {"no pg_hba.conf entry", "", "28", "add a line for this role and database to pg_hba.conf, and reload the server"},
+    {"pg_hba.conf rejects", "", "28", "change the line for this role and database in pg_hba.conf, and reload the server"},
+    {"no password supplied", "", "28", "put the role's password into ~/.pgpass or the file that PGPASSFILE names"},
+    {"password authentication failed", "", "28",
+     "correct the role (user=) or its password, in ~/.pgpass or the file that PGPASSFILE names"},
+    {"role \"", "\" does not exist", "28", "name another role in the dsn (user=), or make this one: CREATE ROLE NAME LOGIN;"},
+    {"role \"", "\" is not permitted to log in", "28", "name another role in the dsn (user=), or: ALTER ROLE NAME LOGIN;"},
+    {"database \"", "\" does not exist", "3D", "name another database in the dsn (dbname=), or make this one"},
+    {NULL, NULL, "28", "correct the role in the dsn (user=), its password, or its line in pg_hba.conf"},
+    {NULL, NULL, "3D", "name another database in the dsn (dbname=), or make this one"},
+};
+
+const char *connect_refusal_mend(const char *sqlstate, const char *message)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
+        bool same = strncmp(sqlstate, refusals[i].klass, 2) == 0;
+        const char *text = refusals[i].text ? strstr(message, refusals[i].text) : NULL;
+
+        if (refusals[i].text ? (same || !*sqlstate) && text && strstr(text, refusals[i].further) : same)
+            return refusals[i].mend;
+    }
+    return NULL;
+}
+
 int connect_dsn_check(const char *dsn, struct buf *why)
 {
     char *error = NULL;

@@ -57,6 +57,13 @@ void connect_place_of(struct pg_conn *conn, struct connect_place *ret);
 int connect_open(const struct connect_options *options, struct pg_conn **ret,
                  struct buf *why) MUST_CHECK;
 
+/**
+ * What mends it, when a connection failed because the server, which was reached, did not let the role in or has no such
+ * role or database; NULL: it is something else. Static. `sqlstate` may be "" (libpq tells none of a blocking connect);
+ * then the server's text must be English. `message` is what libpq said.
+ */
+const char *connect_refusal_mend(const char *sqlstate, const char *message) MUST_CHECK;
+
 /** Whether libpq can read a dsn: 0; -EINVAL with what it says of it in `why`, one line; -ENOMEM. A
  *  text without '=' that is no URI is a database's name. NULL is read from libpq's variables alone: 0. */
 int connect_dsn_check(const char *dsn, struct buf *why) MUST_CHECK;

@@ -287,9 +287,15 @@ static bool two_phase_alterable(const struct server_facts *f)
     return f->slot_two_phase && f->version_num >= 180000;
 }
 
-static bool publication_missing(const struct server_facts *f)
+/** There is a slot of this database, which may have been read with it. */
+static bool publication_missing_beside_slot(const struct server_facts *f)
 {
-    return !f->publication_exists;
+    return !f->publication_exists && f->slot_exists && strcmp(f->slot_database, f->database) == 0;
+}
+
+static bool publication_missing_without_slot(const struct server_facts *f)
+{
+    return !f->publication_exists && !publication_missing_beside_slot(f);
 }
 
 static bool slot_missing(const struct server_facts *f)
@@ -316,6 +322,7 @@ enum {
 /* In text and mend, {word} is a fact, {word|identifier}, {word|literal}, {word|shell} the same
  * quoted. */
 #define SETUP_COMMAND "walbus setup --slot {slot|shell} --publication {publication|shell}"
+#define NAME_PUBLICATION "if another one is meant, name it with --publication, or its database in the dsn (dbname=)"
 #define DROP_SLOT     "SELECT pg_catalog.pg_drop_replication_slot({slot|literal});"
 
 struct row {
@@ -380,14 +387,18 @@ static const struct row rows[] = {
      "The slot \"{slot}\" has two_phase on, which must be off.",
      "over a connection with replication=database: "
      "ALTER_REPLICATION_SLOT {slot|identifier} (TWO_PHASE false);"},
-    {"publication", PRECONDITION_REFUSE, ROUTER, publication_missing,
+    {"publication", PRECONDITION_REFUSE, ROUTER, publication_missing_beside_slot,
      "There is no publication \"{publication}\" in the database \"{database}\".",
-     SETUP_COMMAND "; where rows were changed without it the slot cannot go on (before PostgreSQL "
-                   "18): then " DROP_SLOT " and again " SETUP_COMMAND},
+     NAME_PUBLICATION "; or make it: " SETUP_COMMAND "; only if it was there before, and rows were changed without it, the slot "
+     "cannot go on (before PostgreSQL 18): then " DROP_SLOT " and again " SETUP_COMMAND},
+    {"publication", PRECONDITION_REFUSE, ROUTER, publication_missing_without_slot,
+     "There is no publication \"{publication}\" in the database \"{database}\".",
+     NAME_PUBLICATION "; or make it: " SETUP_COMMAND},
     {"slot-missing", PRECONDITION_DECIDE, ROUTER, slot_missing,
      "There is no replication slot \"{slot}\".",
-     SETUP_COMMAND "; what was published meanwhile is lost to subscribers, and a router that has a journal goes on behind it "
-                   "with --accept-gap"},
+     "if another one is meant, name it with --slot; or make it: " SETUP_COMMAND
+     "; what was published meanwhile is lost to subscribers, and a router that has a journal goes on behind it with "
+     "--accept-gap"},
     {"slot-invalidated", PRECONDITION_DECIDE, ROUTER | SETUP, slot_invalidated,
      "The server has invalidated the slot \"{slot}\"{reason}: what it still held is lost.",
      DROP_SLOT " then " SETUP_COMMAND
@@ -563,6 +574,16 @@ size_t precondition_explain_connect(const char *sqlstate, const char *message, c
         return 1;
     }
     return 0;
+}
+
+void precondition_explain_emit(struct pg_conn *conn, struct precondition_finding *ret)
+{
+    struct server_facts facts = {.version_num = PQserverVersion(conn)};
+    struct question q = {&facts, "", ""};
+    const char *role = PQuser(conn);
+
+    (void)snprintf(facts.role, sizeof facts.role, "%s", role ? role : "ROLE");
+    put_finding(ret, row_of("emit-right"), &q);
 }
 
 size_t precondition_explain_query(struct pg_conn *conn, const char *sqlstate,

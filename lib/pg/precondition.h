@@ -134,6 +134,9 @@ enum precondition_class precondition_verdict(const struct precondition_finding *
 size_t precondition_explain_connect(const char *sqlstate, const char *message, const char *role,
                                     struct precondition_finding out[PRECONDITION_MAX]) MUST_CHECK;
 
+/** The finding "emit-right" about the role of `conn`: to be freed as one of precondition_check(). */
+void precondition_explain_emit(struct pg_conn *conn, struct precondition_finding *ret);
+
 /** Why the query of precondition_query() failed with `sqlstate`, when it is a finding. 0 or 1. */
 size_t precondition_explain_query(struct pg_conn *conn, const char *sqlstate,
                                   const char *publication,

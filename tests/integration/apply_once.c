@@ -5,8 +5,8 @@
  *
  *   apply_once SOCKET DSN NAME BATCH PAUSE TAKE-OVER KIND:TEXT …
  *
- * BATCH deliveries share a transaction, or fewer when no more are there; -BATCH: never fewer, but at the end. Before one in four COMMITs it sleeps up
- * to PAUSE ms, so that it is killed between its effects and their COMMIT too. TAKE-OVER is 0 or 1. A filter's kind is
+ * BATCH deliveries share a transaction, or fewer when no more are there; -BATCH: never fewer, but at the end. Before one in
+ * four COMMITs it sleeps up to PAUSE ms, so that it is killed between its effects and their COMMIT too. TAKE-OVER is 0 or 1. A filter's kind is
  * its number.
  *
  * SIGTERM: commits what it has, acknowledges it and ends with 0. Exit 3: another holder took over, or is ahead. 4:

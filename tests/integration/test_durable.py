@@ -142,6 +142,9 @@ def test_other_filters_apply_behind_the_cursor(router, conn):
     with durable(router, "a.>") as sub:  # what "b.>" passed over does not come later
         conn.emit("a.1", b"4")
         assert numbers(sub.collect(1)) == [4]
+    with durable(router, "a.>"):
+        pass
+    assert [(line["subscription"], line["filters"]) for line in router.logged("durable.filters")] == [(NAME, "1")] * 2
 
 
 def test_a_name_that_nothing_matches_floats(router, conn):

@@ -407,6 +407,7 @@ def test_publication_missing(server, conn):
     try:
         log = refused_by_router(server.dsn())
         assert 'There is no publication' in log and "walbus setup" in log
+        assert "if another one is meant, name it with --publication" in log
     finally:
         server.drop_bus()
 
@@ -526,6 +527,15 @@ def test_server_that_is_not_there(server):
         holds_for(lambda: router.status()["state"] in ("connecting", "waiting"), 2, "it goes on trying", every=0.2)
     done = walbus("setup", "--dsn", "host=/nonexistent dbname=postgres user=postgres")
     assert done.status == 3, done
+
+
+@pytest.mark.once
+def test_server_that_refuses(server):
+    """Retried as well; it was reached, and the log says what to mend."""
+    with Router(server.dsn(dbname="nope")) as router:
+        router.spawn()
+        router.wait_log(r"source.unreachable.*The server refuses the connection.*\(dbname=\).*3D000", 20)
+        holds_for(lambda: router.process.poll() is None, 1, "it goes on trying", every=0.2)
 
 
 def test_server_that_starts_later():

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from harness import places
+from harness.command import walbus
 from harness.router import Router
 from harness.server import stop_fast
 from harness.subscriber import INDEX_END, Commit, Gap, Subscriber, request
@@ -202,6 +203,23 @@ def test_few_descriptors(bus, conn, tmp_path):
             assert [number(m) for m in live.collect(60, 60)] == list(range(first, first + 60))
         wait_for(lambda: router.status()["journal"]["bytes"] <= 10 * MB, 20, "the oldest have gone")
         assert " journal.failed " not in router.log()
+
+
+def test_what_is_too_old_goes(bus, conn):
+    """`journal-age`: what nobody waits for goes once the segment behind it was begun so long ago, and not before; what
+    somebody waits for stays."""
+    with Router(bus.dsn(), args=["--segment-size", "1MB", "--journal-size", "1GB", "--journal-age", "10s"]) as router:
+        router.start()
+        away(router)
+        emit(conn, 160)
+        wait_for(lambda: journal_bytes(router) > 7 * MB, 20, "eight segments")
+        time.sleep(14)
+        assert journal_bytes(router) > 7 * MB
+        assert walbus("subscriptions", "rm", "away", "--socket", router.socket).status == 0
+        wait_for(lambda: journal_bytes(router) < 5 * MB, 20, "the old ones have gone")
+        emit(conn, 160, first=160)
+        wait_for(lambda: journal_bytes(router) > 7 * MB, 9, "these are not old")
+        wait_for(lambda: journal_bytes(router) < 5 * MB, 40, "now they are")
 
 
 def emit_whole(conn, count, prefix="big"):

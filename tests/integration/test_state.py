@@ -124,6 +124,16 @@ def test_second_router_on_the_same_state(router, bus, conn):
     assert contents(sub.collect(1)) == [b"1"]
 
 
+@pytest.mark.parametrize("state_dir,status,mend", [
+    ("state", 2, "an absolute path"), ("/nonexistent/walbus/state", 1, "make the folder above it first"),
+])
+def test_a_folder_that_cannot_be(bus, state_dir, status, mend):
+    with Router(bus.dsn(), state_dir=state_dir) as router:
+        router.spawn()
+        assert router.wait_exit() == status, router.log()
+        assert mend in router.log()
+
+
 def test_second_router_on_the_same_socket(router, bus, conn):
     second = Router(bus.dsn(), socket=router.socket)
     with second:
@@ -356,7 +366,7 @@ def test_a_journal_that_was_taken_away(bus, conn):
                 assert again.wait_exit(20) == 4
                 line, = again.logged("journal.missing")
                 assert line["subscriptions"] == "1" and line["state_dir"] == router.state_dir
-                assert not os.listdir(os.path.join(router.state_dir, "journal"))
+                assert not os.path.exists(os.path.join(router.state_dir, "journal"))  # where it can be put back
         shutil.rmtree(router.state_dir)
         router.start()
 

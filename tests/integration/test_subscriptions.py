@@ -2,6 +2,7 @@
 """`walbus subscriptions`: list, remove, move."""
 
 import os
+import signal
 import subprocess
 import sys
 from datetime import datetime, timezone
@@ -278,16 +279,36 @@ def test_suspended(bus, server, conn):
             assert numbers(sub.collect(7)) == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_router_that_does_not_answer_in_time(router):
+    """Who only looks is told that; who wanted to change something, that it may be changed."""
+    with Subscriber(router.socket, ["a"], name="billing"):
+        pass
+    router.process.send_signal(signal.SIGSTOP)
+    try:
+        commands = [Running("subscriptions", *what, "--socket", router.socket)
+                    for what in ([], ["rm", "billing"], ["seek", "billing", "oldest"])]
+        for command in commands:
+            assert command.wait_exit(30).status == 3
+        looks, *changes = [command.err.decode().strip() for command in commands]
+    finally:
+        router.process.send_signal(signal.SIGCONT)
+    says = f"walbus subscriptions: The router at {router.socket} does not answer."
+    assert looks == says
+    assert changes == [says + " What was asked for may be done all the same, or soon be."] * 2
+
+
+# Opened before: the tree may stand below a folder that others may not enter.
 OTHER_USER = r"""
 import os, sys
+program = os.open(sys.argv[1], os.O_RDONLY | os.O_CLOEXEC)
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-os.execv(sys.argv[1], sys.argv[1:])
+os.execve(program, sys.argv[1:], os.environ)
 """
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_who_may(router):
-    """The socket lets others in: they may look and subscribe, and change nothing that outlives them."""
+    """The socket lets others in: they may look and subscribe; names are removed and moved by the router's user and root alone."""
     with Subscriber(router.socket, ["a"], name="billing"):
         pass
     os.chmod(router.socket, 0o666)

@@ -5,6 +5,7 @@
 /* A registry of durable names on a real catalog and a journal of the test's own. Each program of tests that includes this has one. */
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,10 +40,14 @@ static uint64_t expire_ms;
 
 static int disk_error; /* what each sync fails with; 0: none does */
 
+static atomic_bool sync_waits;
+
 /* LMDB's own: what it calls is looked up in the program first. */
 int fdatasync(int fd)
 {
     (void)fd;
+    while (atomic_load(&sync_waits))
+        (void)usleep(100);
     errno = disk_error;
     return disk_error ? -1 : 0;
 }
@@ -53,6 +58,18 @@ static inline void on_confirmed(void *owner, struct durable *d, struct position 
     told.confirmed++;
     told.which = d;
     told.position = position;
+}
+
+/* A commit that has `d` in it stands still, until sync_waits says no more: else it might be over within one turn of the loop. */
+#define hold_commit(d)                   \
+    do {                                 \
+        atomic_store(&sync_waits, true); \
+        wait_until((d)->in_commit);      \
+    } while (0)
+
+static inline void let_commit(void)
+{
+    atomic_store(&sync_waits, false);
 }
 
 static inline void on_stored(void *owner)

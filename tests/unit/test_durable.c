@@ -86,8 +86,9 @@ START_TEST(removed)
 
     /* removed while it is being written */
     struct durable *e = add_name("e", ">", at(2, 0));
-    wait_until(e->in_commit);
+    hold_commit(e);
     durables_remove(ds, e);
+    let_commit();
     settle();
     reopen();
     ck_assert_uint_eq(durables_count(ds), 2);
@@ -141,9 +142,10 @@ START_TEST(confirmed)
 
     /* What came while a commit was under way waits for the next. */
     durable_acked(ds, d, at(0x50, 0), true);
-    wait_until(d->in_commit);
+    hold_commit(d);
     durable_acked(ds, d, at(0x60, 0), true);
     durable_acked(ds, b, at(0x60, 0), true);
+    let_commit();
     wait_until(told.confirmed == 5);
     wait_until(told.stored == stored + 3);
     ck_assert_uint_eq(told.confirmed, 5);
@@ -453,8 +455,9 @@ START_TEST(other_filters)
 
     /* others again while these are being written */
     ck_assert_int_eq(durable_set_filters(ds, d, &other, 1, NULL, 0), 0);
-    wait_until(d->in_commit);
+    hold_commit(d);
     ck_assert_int_eq(durable_set_filters(ds, d, &same, 1, NULL, 0), 0);
+    let_commit();
     wait_until(!d->in_commit);
     ck_assert(!durable_is_stored(d));
     wait_until(durable_is_stored(d));
@@ -806,6 +809,38 @@ START_TEST(seen_is_stored)
 }
 END_TEST
 
+/* Or a router that is killed would find it expired before it can come again. */
+START_TEST(seen_is_stored_four_times_within_expiry)
+{
+    setup();
+    durables_set_expiry(ds, 4000);
+    struct durable *d = add_name("a", "a", at(0x10, 0));
+    hold(d);
+    settle();
+    journal.running_ms = 999;
+    durables_tick(ds);
+    ck_assert(!d->dirty);
+    journal.running_ms = 1000;
+    durables_tick(ds);
+    ck_assert(d->dirty);
+    settle();
+    reopen();
+    durables_set_expiry(ds, 4000);
+    journal.running_ms = 4999;
+    durables_tick(ds);
+    ck_assert_uint_eq(durables_count(ds), 1);
+    /* whoever waits to be answered is stored like one who holds it */
+    d = find_name("a");
+    durable_seen(ds, d);
+    durables_tick(ds);
+    ck_assert(d->dirty);
+    settle();
+    reopen();
+    ck_assert_uint_eq(find_name("a")->seen_ms, 4999);
+    teardown();
+}
+END_TEST
+
 /* ---- identity ---- */
 
 START_TEST(head)
@@ -884,6 +919,9 @@ START_TEST(most_names)
     ck_assert_uint_eq(durables_count(ds), CATALOG_NAMES_MAX);
     settle();
     durables_remove(ds, find_name("name-7"));
+    /* it is one of them, with its filters, for as long as it is in the catalog */
+    ck_assert_int_eq(durables_add(ds, unit_bytes("one more"), &filter, 1, NULL, 0, at(1, 0), &d), DURABLE_TOO_MANY);
+    settle();
     (void)add_name("one-more", "a", at(0x10, 0));
     settle();
     reopen();
@@ -1037,7 +1075,8 @@ START_TEST(stopped_while_it_is_written)
         hold(d);
         durable_acked(ds, d, at(0x1000 * (i + 1), 0), true);
         if (i % 2)
-            wait_until(d->in_commit);
+            hold_commit(d);
+        let_commit();
         if (i % 3)
             (void)usleep(1000 * i);
         durable_acked(ds, d, at(0x1000 * (i + 1) + 1, 0), false);
@@ -1052,7 +1091,8 @@ START_TEST(stopped_while_it_is_written)
     /* and closed so, without a word */
     hold(d);
     durable_acked(ds, d, at(0x100000, 0), true);
-    wait_until(d->in_commit);
+    hold_commit(d);
+    let_commit();
     teardown();
 }
 END_TEST
@@ -1074,6 +1114,6 @@ UNIT_MAIN("durable", kept, listed_by_name, removed, acknowledged, confirmed, pac
           floats_again_after_a_restart, what_comes_again_does_not_match, moved_behind_what_is_routed,
           the_journal_lost_its_end, a_gap_is_for_everybody,
           in_front_of_a_transaction, held_and_let_go, other_filters, moved, suspended, older_than_the_journal, passed_over,
-          passed_over_while_floating, lost, stored_behind, stored_behind_who_floats, expires, seen_is_stored, head,
+          passed_over_while_floating, lost, stored_behind, stored_behind_who_floats, expires, seen_is_stored, seen_is_stored_four_times_within_expiry, head,
           a_new_era, most_names, most_filters, tokens_count, a_disk_that_fails, a_clean_stop_that_fails,
           stopped_while_it_is_written, two_openings)

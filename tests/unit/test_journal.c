@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /* Writing, reading back, segments, opening: what happens when all goes well, and at a crash. Failures: test_journal_failure. */
+#include "journal/writer.h"
 #include "journal_fixture.h"
 
 #include <dirent.h>
@@ -437,6 +438,7 @@ START_TEST(times_never_fall)
     jf_finish();
     ck_assert_int_eq(journal_end(jf.j)->received_time, 1000);
     (void)usleep(20000);
+    journal_tick(jf.j);
     uint64_t running = journal_running_ms(jf.j);
     ck_assert_uint_ge(running, 20);
     jf_append_message(0x202, 10);
@@ -962,10 +964,85 @@ START_TEST(damage_in_the_middle)
 }
 END_TEST
 
+/* Also of what this process has written, once the segment is closed. */
+START_TEST(damage_of_ones_own)
+{
+    char *paths[16];
+
+    jf_make(700, 0);
+    for (uint64_t lsn = 0x200; lsn < 0x204; lsn++)
+        jf_append_message(lsn, 300);
+    jf_finish();
+    ck_assert_uint_eq(list(paths), 4);
+    int fd = open(paths[1], O_RDWR | O_CLOEXEC);
+    uint8_t byte;
+    ck_assert_int_eq(pread(fd, &byte, 1, SEGMENT_HEADER_SIZE + 200), 1);
+    byte ^= 1;
+    ck_assert_int_eq(pwrite(fd, &byte, 1, SEGMENT_HEADER_SIZE + 200), 1);
+    ck_assert_int_eq(close(fd), 0);
+    struct segment *s = journal_segment_first(jf.j), *next;
+    uint64_t size = journal_size(jf.j);
+    for (unsigned i = 0; i < 3; i++, s = next) {
+        ck_assert_int_eq(segment_verify(s, false), 0);
+        ck_assert_uint_eq(s->damaged_at, i == 1 ? SEGMENT_HEADER_SIZE : 0);
+        next = journal_segment_after(jf.j, s);
+        segment_unref(s);
+    }
+    ck_assert(s->verified); /* it is being written */
+    ck_assert_uint_eq(journal_size(jf.j), size);
+    uint64_t left = segment_disk_size(s);
+    segment_unref(s);
+    check_end(0x203, 0x203);
+    jf_append_message(0x204, 300); /* the chain goes on, whatever is read of it */
+    jf_finish();
+    jf_close();
+    for (unsigned i = 0; i < 4; i++)
+        free(paths[i]);
+    jf_open();
+    check_end(0x204, 0x204);
+    jf_close();
+    jf_remove();
+    /* what is dropped takes as much from the journal's size as it had there */
+    jf_make(700, 0);
+    for (uint64_t lsn = 0x200; lsn < 0x204; lsn++)
+        jf_append_message(lsn, 300);
+    jf_finish();
+    s = journal_segment_first(jf.j);
+    ck_assert_int_eq(truncate(s->path, SEGMENT_HEADER_SIZE + 100), 0);
+    ck_assert_int_eq(segment_verify(s, false), 0);
+    ck_assert_uint_ne(s->damaged_at, 0);
+    segment_unref(s);
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_eq(journal_drop_first(jf.j), 0);
+    ck_assert_uint_eq(journal_size(jf.j), left);
+    jf_close();
+    jf_remove();
+}
+END_TEST
+
+/* A router that stood still has not run. */
+START_TEST(time_that_a_router_stood)
+{
+    jf_make(700, 0);
+    uint64_t began = journal_running_ms(jf.j);
+    jf.j->ticked_at -= (JOURNAL_STOOD_MS + 5000) * UINT64_C(1000000); /* as if that had been so long ago */
+    ck_assert_uint_eq(journal_running_ms(jf.j), began); /* whoever asks before the tick does not get what that takes back */
+    journal_tick(jf.j);
+    ck_assert_uint_eq(journal_running_ms(jf.j), began + JOURNAL_STOOD_MS);
+    jf.j->ticked_at -= 2000 * UINT64_C(1000000); /* a tick that was late */
+    journal_tick(jf.j);
+    ck_assert_uint_ge(journal_running_ms(jf.j), began + JOURNAL_STOOD_MS + 2000);
+    ck_assert_uint_lt(journal_running_ms(jf.j), began + 2 * JOURNAL_STOOD_MS);
+    jf_close();
+    jf_remove();
+}
+END_TEST
+
 UNIT_MAIN("journal", empty, nothing_is_changed_before_it_must, written_then_synced,
           a_turn_is_one_write, syncs_are_paced, a_pause_is_kept, marks_alone,
           ten_thousand_read_back, larger_than_a_segment, inside_a_transaction,
           inside_where_a_segment_is_empty, a_gap_stands_in_it, times_never_fall,
           the_queue_is_bounded, closed_with_a_queue, held_by_a_reader, another_era,
           left_of_an_older_era, torn_at_every_byte, every_bit_flipped, behind_what_is_valid,
-          folders_that_are_no_journal, damage_in_the_middle)
+          folders_that_are_no_journal, damage_in_the_middle, damage_of_ones_own,
+          time_that_a_router_stood)

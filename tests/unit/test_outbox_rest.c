@@ -216,6 +216,7 @@ static void let_go_at(size_t at, size_t large, size_t last, size_t chunk, size_t
         ck_assert_uint_eq(reached,
                           MAX(at, stream.frames[i].at + FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED));
         ck_assert_uint_eq(rest.skip, reached - stream.frames[i].at);
+        ck_assert_int_eq(position_compare(rest.skip_of, position_decode(stream.bytes.data + stream.frames[i].at + FRAME_HEADER_SIZE)), 0);
         assert_place(rest.place, i, at);
     }
     assert_place(box.place, i, at);

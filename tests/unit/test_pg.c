@@ -160,6 +160,37 @@ START_TEST(connect_that_fails)
 }
 END_TEST
 
+START_TEST(refusal_mends)
+{
+#define AT "connection to server on socket \"/s/.s.PGSQL.5432\" failed: FATAL:  "
+    static const struct {
+        const char *sqlstate, *message, *mend; /* some of its words; NULL: none */
+    } cases[] = {
+        {"", AT "Peer authentication failed for user \"walbus\"", "pg_hba.conf"},
+        {"", AT "no pg_hba.conf entry for host \"[local]\", user \"x\", database \"y\", no encryption", "add a line"},
+        {"", AT "password authentication failed for user \"x\"", "PGPASSFILE"},
+        {"", "connection to server at \"h\", port 5432 failed: fe_sendauth: no password supplied", "~/.pgpass"},
+        {"", AT "role \"x\" does not exist", "CREATE ROLE"},
+        {"", AT "database \"x\" does not exist", "dbname="},
+        {"28000", AT "28000: role \"x\" is not permitted to log in", "ALTER ROLE"},
+        {"28P01", "FATAL:  28P01: nein", "its password"},
+        {"3D000", "FATAL:  3D000: nein", "dbname="},
+        {"", AT "the database system is starting up", NULL},
+        {"57P03", AT "57P03: the database system is starting up", NULL},
+        {"57P03", AT "57P03: role \"x\" does not exist", NULL},
+        {"", "connection to server on socket \"/s\" failed: No such file or directory", NULL},
+        {"", "", NULL},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *mend = connect_refusal_mend(cases[i].sqlstate, cases[i].message);
+
+        ck_assert_msg((mend != NULL) == (cases[i].mend != NULL), "%s", cases[i].message);
+        ck_assert_msg(!mend || strstr(mend, cases[i].mend), "%s: %s", cases[i].message, mend);
+    }
+}
+END_TEST
+
 /* ---- emit ---- */
 
 START_TEST(array_bytes)
@@ -546,6 +577,36 @@ START_TEST(physical_slot)
 }
 END_TEST
 
+/* A misspelt name is the likely cause: nobody is told to drop a slot that is good. */
+START_TEST(publication_that_is_missing)
+{
+    struct precondition_finding out[PRECONDITION_MAX];
+    struct server_facts facts = good();
+
+    facts.publication_exists = false;
+    ck_assert_uint_eq(precondition_check(&facts, "s", "p", ROUTER, out), 1);
+    const char *mend = buf_str(&out[0].mend), *drop = strstr(mend, "pg_drop_replication_slot('s')");
+    ck_assert_int_eq(strncmp(mend, "if another one is meant, name it with --publication", 51), 0);
+    ck_assert_ptr_nonnull(strstr(mend, "only if it was there before"));
+    ck_assert(drop && drop > strstr(mend, "walbus setup"));
+    precondition_findings_deinit(out, 1);
+
+    strcpy(facts.slot_database, "other"); /* the slot was never read with it */
+    ck_assert_uint_eq(precondition_check(&facts, "s", "p", ROUTER, out), 2);
+    ck_assert_str_eq(out[0].id, "database");
+    ck_assert_str_eq(out[1].id, "publication");
+    ck_assert_ptr_null(strstr(buf_str(&out[1].mend), "pg_drop_replication_slot"));
+    ck_assert_ptr_nonnull(strstr(buf_str(&out[1].mend), "walbus setup"));
+    precondition_findings_deinit(out, 2);
+
+    facts.slot_exists = facts.slot_logical = false;
+    ck_assert_uint_eq(precondition_check(&facts, "s", "p", ROUTER, out), 2);
+    ck_assert_str_eq(out[0].id, "publication");
+    ck_assert_ptr_null(strstr(buf_str(&out[0].mend), "pg_drop_replication_slot"));
+    precondition_findings_deinit(out, 2);
+}
+END_TEST
+
 START_TEST(everything_at_once)
 {
     struct precondition_finding out[PRECONDITION_MAX];
@@ -623,7 +684,7 @@ START_TEST(explain_query)
 END_TEST
 
 UNIT_MAIN("pg", quoting, messages_of_libpq, sqlstate_of_message, password_in_dsn,
-          connect_params_in_order, patience, connect_that_fails, array_bytes, statement_of_one,
+          connect_params_in_order, patience, connect_that_fails, refusal_mends, array_bytes, statement_of_one,
           statement_of_many, statement_too_large, reading_lsns, nothing_to_find, each_row,
-          rows_by_version, right_to_make_a_slot, physical_slot, everything_at_once,
+          rows_by_version, right_to_make_a_slot, physical_slot, publication_that_is_missing, everything_at_once,
           verdict_of_findings, explain_connect, explain_query)

@@ -363,6 +363,17 @@ START_TEST(incomplete)
     assert_message(0x200, 1);
     body = next(FRAME_COMMIT);
     ck_assert_uint_eq(body.data[-FRAME_HEADER_SIZE + 5], 0);
+    /* who gets everything gets no batch whole that begins with the COMMIT */
+    session->member.everything = true;
+    deliver(transaction(0x300, 1, 1, true), 0);
+    assert_begin(0x300, 0);
+    assert_message(0x300, 1);
+    session->told = (struct position){1, 0x300, POSITION_INDEX_END - 1};
+    struct batch *rest = transaction(0x300, 9, 8, false);
+    ck_assert(!session_send_batch(session, rest));
+    deliver(rest, 0);
+    body = next(FRAME_COMMIT);
+    ck_assert_uint_eq(body.data[-FRAME_HEADER_SIZE + 5], FRAME_FLAG_INCOMPLETE);
     teardown();
 }
 END_TEST

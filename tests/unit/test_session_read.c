@@ -717,6 +717,74 @@ START_TEST(retention_passes_what_is_being_sent)
 }
 END_TEST
 
+/* What retention drops has nothing for it, and in between stands what it is being sent. */
+START_TEST(retention_passes_in_front_of_what_is_being_sent)
+{
+    static const char *const filters[] = {"a.b", NULL};
+
+    for (int when = 0; when < 3; when++) {
+        setup();
+        put_message(0x200, "c", 10);
+        end_record();
+        end_segment();
+        put_message(0x300, "a.b", 2000000);
+        end_record();
+        put_some(5, 300);
+        end_record();
+        struct peer *p = subscribe(0, filters, oldest, ROOM);
+        UNTIL((void)receive(p, 4096), p->in.size > 300000);
+        if (when < 2)
+            session_let_go(p->s);
+        if (when == 1) /* what a worker brings is of no use then */
+            UNTIL((void)receive(p, 4096), reads.running == 1);
+        session_pass(p->s, journal.segments[1]->header.after);
+        journal_drop_segment();
+        if (when == 2)
+            session_let_go(p->s);
+        assert_complete(p);
+        teardown();
+    }
+}
+END_TEST
+
+/* It stands inside a transaction, and the rest of that has something for it behind what goes. */
+START_TEST(retention_passes_within_a_transaction)
+{
+    static const char *const filters[] = {"a.b", NULL};
+
+    for (int resumes = 0; resumes < 2; resumes++) {
+        setup();
+        put_begin(0x200);
+        put_message(0x1f0, "a.b", 10);
+        end_record();
+        struct peer *p = subscribe(0, filters, resumes ? entries[1].position : oldest, 1 << 20);
+        UNTIL((void)receive_all(p), p->s && session_is_live(p->s) && session_is_at_end(p->s));
+        ck_assert(resumes ? p->s->resume : p->s->inside);
+        put_message(0x1f1, "c", 10);
+        put_message(0x1f2, "c", 10);
+        end_record();
+        end_segment();
+        session_pass(p->s, journal.segments[1]->header.after);
+        journal_drop_segment();
+        session_fall_behind(p->s);
+        put_message(0x1f3, "a.b", 10);
+        put_commit();
+        end_record();
+        session_flush(p->s);
+        assert_complete(p);
+        /* Behind its end: the COMMIT is missing, and a gap says so. */
+        struct position told = p->s->told;
+        p->s->told = (struct position){1, 0x200, 4};
+        p->s->inside = true;
+        session_pass(p->s, (struct position){1, 0x200, POSITION_INDEX_END});
+        ck_assert_int_eq(position_compare(p->s->told, (struct position){1, 0x200, 4}), 0);
+        p->s->told = told;
+        p->s->inside = false;
+        teardown();
+    }
+}
+END_TEST
+
 static void damage(size_t segment, uint64_t at)
 {
     int fd = open(journal.segments[segment]->path, O_RDWR | O_CLOEXEC);
@@ -788,7 +856,7 @@ START_TEST(damage_is_told_of_a_reader_that_is_gone)
         if (gone)
             session_close(p->s, "in the middle");
         else
-            session_reseat(p->s, 0);
+            session_reseat(p->s, 0, (struct position){0});
         UNTIL((void)0, reads.running == 0 || log_lines("journal.damaged"));
         p = subscribe(1, all_of_it, oldest, 1 << 20);
         UNTIL((void)receive_all(p), session_is_live(p->s) && session_is_at_end(p->s));
@@ -833,6 +901,39 @@ START_TEST(a_journal_that_cannot_be_read)
     ck_assert_int_eq(close(journal.segments[0]->fd), 0);
     journal.segments[0]->fd = fd;
     teardown();
+}
+END_TEST
+
+/* What lies in front of it in the same chunk, or is still to be written to the socket, comes first: who tries again begins there. */
+START_TEST(what_can_be_read_comes_before_the_error)
+{
+    for (size_t small = 0; small < 2; small++) {
+        unsigned counts[256];
+
+        setup();
+        put_some(small ? 100 : 2, 300);
+        end_record();
+        end_segment();
+        put_some(2, 300);
+        end_record();
+        int fd = journal.segments[1]->fd;
+        journal.segments[1]->fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        struct peer *p = subscribe(0, all_of_it, oldest, small ? ROOM : 1 << 20);
+        while (receive(p, 4096) >= 0) {
+            turn();
+            (void)usleep(20);
+        }
+        struct buf data = data_of(p, counts);
+        ck_assert_uint_eq(counts[FRAME_MESSAGE], small ? 300 : 6);
+        ck_assert_uint_eq(counts[FRAME_ERROR], 1);
+        ck_assert_str_eq(p->error, "journal");
+        ck_assert_uint_eq(steps.failed, 1);
+        ck_assert_int_eq(position_compare(steps.told, journal.segments[1]->header.after), 0);
+        buf_deinit(&data);
+        ck_assert_int_eq(close(journal.segments[1]->fd), 0);
+        journal.segments[1]->fd = fd;
+        teardown();
+    }
 }
 END_TEST
 
@@ -1026,8 +1127,9 @@ END_TEST
 UNIT_MAIN("session_read", from_everywhere_to_live, not_now, a_large_message_for_a_slow_reader,
           letting_go_of_what_was_begun_live, letting_go_at_any_moment, a_full_outbox,
           closing_while_a_worker_reads, bounded_in_all, retention_has_passed_it,
-          retention_passes_what_is_being_sent, damage_is_told,
-          damage_is_told_of_a_reader_that_is_gone, a_journal_that_cannot_be_read,
+          retention_passes_what_is_being_sent,
+          retention_passes_in_front_of_what_is_being_sent, retention_passes_within_a_transaction, damage_is_told,
+          damage_is_told_of_a_reader_that_is_gone, a_journal_that_cannot_be_read, what_can_be_read_comes_before_the_error,
           the_journal_falls_back, progress_at_the_end_alone, progress_over_what_was_passed_over,
           leaving_in_the_middle_of_a_message,
           a_gap_before_it_begins)

@@ -503,6 +503,94 @@ START_TEST(overridden_where_it_was_before_it_floated)
 }
 END_TEST
 
+static void override_at(struct client *c, struct position position, const char *pattern)
+{
+    struct filter filter = {FILTER_PATTERN, unit_bytes(pattern)};
+
+    *c = connect_client();
+    ask(c, (struct control_subscribe){.name = unit_bytes("worker"),
+                                      .filters = &filter,
+                                      .n_filters = 1,
+                                      .start = CONTROL_START_POSITION,
+                                      .position = position,
+                                      .override = true});
+}
+
+/* The journal goes on over what does not match, and drops it. Who keeps the place that he acknowledged misses nothing. */
+START_TEST(overridden_where_the_journal_has_it_no_more)
+{
+    setup();
+    deliver(at(0x10, 0), "a.b");
+    struct client c = subscribe("worker", CONTROL_START_OLDEST);
+    (void)answer(&c);
+    assert_message(&c, at(0x10, 0));
+    acknowledge(&c, at(0x10, 0), true);
+    assert_acked(&c, at(0x10, 0));
+    leave(&c);
+    for (uint64_t lsn = 0x20; lsn <= 0x40; lsn += 0x10) {
+        fake_journal_cut(&journal);
+        deliver(at(lsn, 0), "z");
+    }
+    ck_assert_int_eq(journal_drop_first(&journal), 0);
+    ck_assert_int_eq(journal_drop_first(&journal), 0); /* it begins behind 0x20 */
+    for (unsigned round = 0; round < 3; round++) {
+        override_at(&c, at(0x10, 0), "a.>");
+        assert_subscribed(&c, at(0x40, 0), true, round == 2 ? at(0x1000, 0) : none);
+        assert_silent(&c);
+        leave(&c);
+        if (round < 2)
+            restart(round == 0);
+        durables_bound(r.durables, at(0x1000, 0), true);
+    }
+    /* What is still there is read again, and compared with what he has. */
+    override_at(&c, at(0x30, 0), "a.>");
+    assert_subscribed(&c, at(0x30, 0), false, at(0x1000, 0));
+    leave(&c);
+    ck_assert(!name_of("worker")->gap.is);
+    /* A place before the one that he acknowledged; and filters of which nobody knows what matched. */
+    override_at(&c, at(0x10, 0), "a.>");
+    assert_subscribed(&c, at(0x10, 0), false, at(0x1000, 0));
+    assert_gap(&c, at(0x10, 1), at(0x20, 0), UINT64_MAX, UINT64_MAX);
+    acknowledge(&c, at(0x20, 0), true);
+    assert_acked(&c, at(0x20, 0));
+    leave(&c);
+    fake_journal_cut(&journal);
+    deliver(at(0x50, 0), "z");
+    durable_pass(r.durables, name_of("worker"), at(0x30, 0), 1, 1);
+    ck_assert_int_eq(journal_drop_first(&journal), 0);
+    override_at(&c, at(0x20, 0), "*");
+    assert_subscribed(&c, at(0x20, 0), false, at(0x1000, 0));
+    assert_gap(&c, at(0x20, 1), at(0x30, 0), UINT64_MAX, UINT64_MAX);
+    leave(&c);
+    teardown();
+    /* Nor of filters that came while it was passed over, though they are the same again. */
+    setup();
+    deliver(at(0x10, 0), "z");
+    c = subscribe("worker", CONTROL_START_NOW);
+    assert_subscribed(&c, at(0x10, 0), false, none);
+    leave(&c);
+    fake_journal_cut(&journal);
+    deliver(at(0x20, 0), "z");
+    fake_journal_cut(&journal);
+    deliver(at(0x30, 0), "z");
+    for (unsigned i = 0; i < 2; i++) {
+        struct filter filter = {FILTER_PATTERN, unit_bytes(i ? "a.>" : "y")};
+        c = connect_client();
+        ask(&c, (struct control_subscribe){
+                    .name = unit_bytes("worker"), .filters = &filter, .n_filters = 1, .start = CONTROL_START_STORED});
+        assert_subscribed(&c, at(0x30, 0), true, none);
+        leave(&c);
+    }
+    ck_assert_int_eq(journal_drop_first(&journal), 0);
+    ck_assert_int_eq(journal_drop_first(&journal), 0);
+    override_at(&c, at(0x10, 0), "a.>");
+    assert_subscribed(&c, at(0x10, 0), false, at(0x30, 0));
+    assert_gap(&c, at(0x10, 1), at(0x20, 0), UINT64_MAX, UINT64_MAX);
+    leave(&c);
+    teardown();
+}
+END_TEST
+
 START_TEST(refused_names)
 {
     static const char text[] = "the name of a durable subscription is 1 to 255 bytes of visible characters, without blanks";
@@ -938,6 +1026,80 @@ START_TEST(let_go_with_something_unsent)
 }
 END_TEST
 
+/* ---- what the journal's identity says ---- */
+
+START_TEST(a_new_era_behind_welcome)
+{
+    setup();
+    struct client c = connect_client(), other;
+    clients_new_era(&r);
+    other = connect_client();
+    ask(&c, (struct control_subscribe){.name = unit_bytes("worker"),
+                                       .start = CONTROL_START_POSITION,
+                                       .position = at(0, 0),
+                                       .override = true});
+    assert_refused(&c, CONTROL_ERROR_SOURCE, "the journal has begun a new era since WELCOME", true);
+    ck_assert_ptr_null(name_of("worker"));
+    leave(&c);
+    ask(&other, (struct control_subscribe){.name = unit_bytes("worker"), .start = CONTROL_START_NOW});
+    assert_subscribed(&other, at(0, 0), false, none);
+    leave(&other);
+    teardown();
+}
+END_TEST
+
+/* What a slot has not proven is on disk before anything of it is read, however often that must be tried. */
+START_TEST(unproven_is_stored)
+{
+    struct catalog_head head;
+
+    setup();
+    r.source.stream.proven = true;
+    names_synced(&r);
+    settle();
+    disk_error = EIO;
+    for (unsigned i = 0; i < 3; i++)
+        ck_assert_int_lt(names_unproven(&r), 0);
+    disk_error = 0;
+    ck_assert_int_eq(names_unproven(&r), 0);
+    ck_assert(durables_head_is_stored(r.durables));
+    ck_assert_int_eq(names_unproven(&r), 0);
+    restart(false);
+    ck_assert(durables_head(r.durables, &head));
+    ck_assert(!head.proven);
+    teardown();
+}
+END_TEST
+
+/* A server that is away for longer than expire-after is no reason to forget who waits for it. */
+START_TEST(waiting_does_not_expire)
+{
+    setup();
+    struct client c = subscribe("worker", CONTROL_START_NOW);
+    assert_subscribed(&c, at(0, 0), false, none);
+    leave(&c);
+    c = subscribe("other", CONTROL_START_NOW);
+    assert_subscribed(&c, at(0, 0), false, none);
+    leave(&c);
+    durables_set_expiry(r.durables, 1000);
+    r.source.state = SOURCE_CONNECTING;
+    c = subscribe("worker", CONTROL_START_STORED);
+    assert_silent(&c);
+    for (unsigned i = 0; i < 5; i++) {
+        journal.running_ms += 900;
+        names_tick(&r);
+    }
+    ck_assert_ptr_nonnull(name_of("worker"));
+    ck_assert_ptr_null(name_of("other"));
+    r.source.state = SOURCE_STREAMING;
+    names_streaming(&r);
+    clients_answer(&r);
+    assert_subscribed(&c, at(0, 0), true, none);
+    leave(&c);
+    teardown();
+}
+END_TEST
+
 /* ---- gaps ---- */
 
 static void lose(const char *name, struct position to, uint64_t messages)
@@ -1055,9 +1217,9 @@ __attribute__((constructor)) static void open_libuv(void)
 }
 
 UNIT_MAIN("subscribe", a_new_name, a_new_name_is_on_disk_first, goes_on_where_it_was, overridden,
-          overridden_and_not_stored, overridden_where_it_was_before_it_floated, refused_names,
+          overridden_and_not_stored, overridden_where_it_was_before_it_floated, overridden_where_the_journal_has_it_no_more, refused_names,
           as_many_names_as_there_may_be, other_filters_keep_the_cursor, one_holder, taken_over_before_the_answer,
           gone_before_the_answer, starts, positions, not_before_it_streams, the_source_may_not_go_on, an_unclean_stop,
           acknowledged_on_disk, floats_while_held, let_go_with_something_unacknowledged, let_go_with_something_unsent,
-          what_was_lost_is_told, a_gap_that_ends_inside_a_transaction, passed_over_into_a_transaction,
+          a_new_era_behind_welcome, unproven_is_stored, waiting_does_not_expire, what_was_lost_is_told, a_gap_that_ends_inside_a_transaction, passed_over_into_a_transaction,
           passed_over_while_held)

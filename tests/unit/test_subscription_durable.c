@@ -333,6 +333,39 @@ START_TEST(what_is_delivered_and_not_acknowledged_stays_the_routers_and_does_not
 }
 END_TEST
 
+/* The router's journal has gone on without it, over what does not match: the router says so by `stored`. */
+START_TEST(a_kept_position_that_the_router_has_passed_is_no_gap)
+{
+    struct control_subscribe want = asks(CONTROL_START_POSITION);
+
+    for (int again = 0; again < 2; again++) {
+        struct fake_router f;
+
+        if (again) { /* one that begins there, or one that was there before */
+            open_keeping(&f);
+            fake_hang_up(&f);
+        } else {
+            struct walbus_subscription_options options = named();
+
+            options.flags = WALBUS_OVERRIDE | WALBUS_KEEPS_POSITION;
+            options.start = WALBUS_START_POSITION;
+            options.position = (struct walbus_position){100, 1, WALBUS_INDEX_END};
+            options.identity = "7/1";
+            fake_open_with(&f, options);
+        }
+        want.override = true;
+        want.position = start;
+        greet(&f, want, at(500), true, none);
+        send_message(&f, 600);
+        expect_message(&f, 600, false); /* and not a GAP */
+        acknowledge(&f, 600, 0);
+        expect_ack(&f, 600, false);
+        greet_keeping(&f, at(600), at(600));
+        fake_close(&f);
+    }
+}
+END_TEST
+
 START_TEST(an_acknowledgement_while_the_router_thinks_does_not_change_what_was_asked)
 {
     struct control_subscribe want = asks(CONTROL_START_POSITION);
@@ -655,49 +688,61 @@ END_TEST
 
 START_TEST(another_journal_is_a_gap_and_the_router_knows_where_to_go_on)
 {
-    static const enum control_start first[] = {CONTROL_START_NOW, CONTROL_START_POSITION};
+    struct control_subscribe want = asks(CONTROL_START_NOW);
     struct buf b = BUF_INIT;
+    struct fake_router f;
 
-    for (unsigned keeps = 0; keeps < 2; keeps++) {
-        struct walbus_subscription_options options = named();
-        struct control_subscribe want = asks(first[keeps]);
-        struct fake_router f;
+    fake_open_with(&f, named());
+    greet(&f, want, start, false, none);
+    send_message(&f, 900);
+    expect_message(&f, 900, false);
+    acknowledge(&f, 900, WALBUS_ACK_CONFIRM);
+    expect_ack(&f, 900, true);
+    fake_hang_up(&f);
 
-        if (keeps) {
-            options.flags = WALBUS_OVERRIDE | WALBUS_KEEPS_POSITION;
-            options.start = WALBUS_START_POSITION;
-            options.position = (struct walbus_position){100, 1, WALBUS_INDEX_END};
-            want.override = true;
-            want.position = start;
-        }
-        fake_open_with(&f, options);
-        greet(&f, want, start, false, none);
-        send_message(&f, 900);
-        expect_message(&f, 900, false);
-        acknowledge(&f, 900, WALBUS_ACK_CONFIRM);
-        expect_ack(&f, 900, true);
-        fake_hang_up(&f);
+    want = asks(CONTROL_START_OLDEST);
+    fake_take_subscribe(&f, "8/1", &want);
+    fake_put_subscribed_durable(&b, (struct position){1, 50, 0}, "8/1", true, none);
+    fake_send(&f, &b);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_READY);
+    const struct walbus_delivery *d = fake_delivery(&f, WALBUS_DELIVERY_GAP);
+    fake_assert_position(walbus_delivery_from(d), (struct position){1, 900, 1});
+    fake_assert_position(walbus_delivery_position(d), (struct position){1, 50, 0});
+    ck_assert_str_eq(walbus_delivery_reason(d), "the router has the journal 8/1 now, in which "
+                                                "positions of 7/1 mean nothing");
+    ck_assert_str_eq(walbus_subscription_identity(f.sub), "8/1");
+    /* What was acknowledged there is nothing here. */
+    ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_OK);
+    nothing_was_sent(&f);
+    ck_assert_int_eq(walbus_subscription_ack(f.sub, (struct walbus_position){900, 1, 0}, 0),
+                     WALBUS_BAD_ARGUMENT);
+    send_message(&f, 60); /* nor is what was delivered there */
+    expect_message(&f, 60, false);
+    fake_close(&f);
+}
+END_TEST
 
-        want = asks(CONTROL_START_OLDEST);
-        fake_take_subscribe(&f, "8/1", &want);
-        fake_put_subscribed_durable(&b, (struct position){1, 50, 0}, "8/1", true, none);
-        fake_send(&f, &b);
-        (void)fake_delivery(&f, WALBUS_DELIVERY_READY);
-        const struct walbus_delivery *d = fake_delivery(&f, WALBUS_DELIVERY_GAP);
-        fake_assert_position(walbus_delivery_from(d), (struct position){1, 900, 1});
-        fake_assert_position(walbus_delivery_position(d), (struct position){1, 50, 0});
-        ck_assert_str_eq(walbus_delivery_reason(d), "the router has the journal 8/1 now, in which "
-                                                    "positions of 7/1 mean nothing");
-        ck_assert_str_eq(walbus_subscription_identity(f.sub), "8/1");
-        /* What was acknowledged there is nothing here. */
-        ck_assert_int_eq(walbus_subscription_flush(f.sub), WALBUS_OK);
-        nothing_was_sent(&f);
-        ck_assert_int_eq(walbus_subscription_ack(f.sub, (struct walbus_position){900, 1, 0}, 0),
-                         WALBUS_BAD_ARGUMENT);
-        send_message(&f, 60); /* nor is what was delivered there */
-        expect_message(&f, 60, false);
-        fake_close(&f);
-    }
+/* The subscriber that runs on through an accepted gap is no other than the one that is started behind it: what the position
+ * that he keeps is worth now, his owner says. */
+START_TEST(a_kept_position_is_lost_in_another_journal_while_it_runs)
+{
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    open_keeping(&f);
+    send_message(&f, 200);
+    expect_message(&f, 200, false);
+    acknowledge(&f, 200, 0);
+    expect_ack(&f, 200, false);
+    fake_hang_up(&f);
+    fake_accept(&f);
+    (void)fake_read(&f, FRAME_HELLO);
+    fake_put_welcome(&b, "8/1");
+    fake_send(&f, &b);
+    fake_end(&f, WALBUS_POSITION_LOST, "");
+    ck_assert_str_eq(walbus_subscription_error(f.sub), "The position 1:0/C8:0 belongs to the journal 7/1, but the "
+                                                       "router has the journal 8/1.");
+    fake_close(&f);
 }
 END_TEST
 
@@ -917,6 +962,7 @@ UNIT_MAIN("subscription_durable", each_start_is_asked_for,
           it_goes_on_at_the_stored_cursor_and_what_comes_again_is_flagged,
           a_place_inside_a_transaction,
           what_is_delivered_and_not_acknowledged_stays_the_routers_and_does_not_come_twice,
+          a_kept_position_that_the_router_has_passed_is_no_gap,
           an_acknowledgement_while_the_router_thinks_does_not_change_what_was_asked,
           a_transaction_that_was_delivered_in_part_goes_on_resumed,
           a_transaction_of_which_a_part_is_acknowledged,
@@ -926,6 +972,7 @@ UNIT_MAIN("subscription_durable", each_start_is_asked_for,
           one_that_was_lost_on_the_way_is_sent_again, one_that_a_killed_router_forgot_is_sent_again,
           another_journal_is_a_gap_and_the_router_knows_where_to_go_on,
           a_kept_position_of_another_journal_is_lost,
+          a_kept_position_is_lost_in_another_journal_while_it_runs,
           a_kept_position_waits_for_the_journals_identity, a_kept_position_that_is_refused_is_a_gap,
           refusals_that_end_it, a_name_that_is_held_is_waited_for_when_asked_for,
           a_name_that_was_moved_goes_on_there, a_gap_of_the_router_is_acknowledged_like_anything)

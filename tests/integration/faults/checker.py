@@ -328,12 +328,13 @@ def _check_cursor(findings, truth, name, sessions):
         least = kept.get(session.identity)
         if least is not None and session.position < least:
             findings.add(name, session, f"began at {session.position}, although {least} was acknowledged and kept")
-        for position in (session.acked, _left(truth, session)):
+        for position in (session.acked, left(truth, session)):
             if position is not None and (kept.get(session.identity) is None or position > kept[session.identity]):
                 kept[session.identity] = position
 
 
-def _left(truth, session):
+def left(truth, session):
+    """What it had acknowledged when the router stopped cleanly and let it go; None: it was let go otherwise."""
     if session.left is None:
         return None
     time, position = session.left
@@ -353,21 +354,23 @@ def _check_complete(findings, truth, name, sessions, places, last_identity):
         final = identity == last_identity
         known = places[identity]
         got = [{(message.id, message.position) for message in session.messages} for session in of]
+        reach = [session.reach for session in of]
+        farthest = max(reach)
         missing = collections.defaultdict(list)
         # A server that is gone had committed its own, and an era before the last is of such a one.
         due = truth.must if final else truth.must | truth.lost
         for message_id, message in known.items():
             if message_id not in due:
                 continue
-            if not final and message.position > max(session.reach for session in of):
+            if not final and message.position > farthest:
                 continue  # swallowed by the gap, which was told
-            i = _session_of(of, message.position)
+            i = at = _session_of(of, message.position)
             while i >= 0:
                 # Of an earlier session: what it was told to be past, although it has not acknowledged so far.
                 session = of[i]
                 begun = message.position > session.position or i == 0
                 if begun and wants(session, message.prefix) and (message_id, message.position) not in got[i] and (
-                        i == _session_of(of, message.position) or message.position <= session.reach):
+                        i == at or message.position <= reach[i]):
                     missing[i].append(message)
                 i -= 1
         for i, messages in missing.items():
@@ -375,7 +378,7 @@ def _check_complete(findings, truth, name, sessions, places, last_identity):
             lost = [m for m in messages if m.id not in got_anywhere]
             what = f"{len(lost)} of them came to it never" if lost else "all of them came to it in another session"
             findings.add(name, of[i], f"{len(messages)} are missing in the session from {of[i].position} to "
-                                      f"{of[i].reach}; {what}: "
+                                      f"{reach[i]}; {what}: "
                                       f"{some(f'{m.id} at {m.position}' for m in lost or messages)}")
     final_sessions = by_identity.get(last_identity, [])
     unknown = sorted(message_id for message_id in truth.must

@@ -19,7 +19,7 @@ from harness.server import Address, Server, one, parse_lsn
 from harness.subscriber import KINDS
 from harness.waiting import Deadline, wait_for
 
-from .checker import check
+from .checker import check, left
 from .history import Session
 from .publisher import Publisher
 from .recorder import TAKEN_OVER, RecorderProcess
@@ -79,6 +79,7 @@ class World:
         self.standby = None
         self.effects = None  # the server
         self.once = None
+        self.lost = 0  # how often the exactly-once subscriber ended because its position was of another journal
         self.may_be_overtaken = False
         self.epoch = 0
         self.router = Router(self.address.dsn, state_dir=self.state, args=[
@@ -193,6 +194,7 @@ class World:
         """As what runs it does, or its operator."""
         if status == LOST and self.truth.accepted_gaps:
             # From the cursor that the router has in the new journal.
+            self.lost += 1
             with self.effects.connect() as conn:
                 conn.run("DELETE FROM walbus_position")
         else:
@@ -222,10 +224,16 @@ class World:
         time.sleep(down)
         self.router.spawn()
 
-    def restart_router(self, down):
+    def restart_router(self, down, followed=False):
+        """followed: not before everybody follows the one that runs, and who takes everything has had something of it."""
         self.end_fault()
         # Before that SIGTERM ends it as any program that has not begun yet.
         wait_for(self.router.status, 30, "the router listens")
+        if followed:
+            since = self.truth.clean_stops[-1][1] if self.truth.clean_stops else 0
+            for name in self.recorders:
+                wait_for(lambda name=name: any(session.time > since and (session.frames or name != "everything")
+                                               for session in self.sessions(name)[-1:]), 30, f"{name} follows")
         began = time.monotonic()
         self.router.stop()
         self.truth.clean_stops.append((began, time.monotonic()))
@@ -519,6 +527,7 @@ class World:
         if truth.copied is not None:
             truth.copied = truth.copied | {emission.id for emission in alone if emission.epoch < last}
         histories = {name: self.sessions(name) for name in SUBSCRIBERS}
+        self.left = sum(left(truth, session) is not None for sessions in histories.values() for session in sessions)
         errors = {name: [code for reader in self.readers[name] for code in reader.errors] for name in SUBSCRIBERS}
         took_effect = None
         if self.once is not None:
@@ -526,6 +535,8 @@ class World:
             rows, gaps = effects(self.effects)
             filters = Session(0, "", (0, 0, 0), [(KINDS[kind], text) for kind, text in ONCE_FILTERS])
             took_effect = (rows, gaps, filters)
+            # what a position of before is worth in another journal is not for it to say
+            assert self.lost >= len({row.identity for row in rows}) - 1, f"{ONCE} went from one journal to another by itself"
         self.note(summary(truth, histories, took_effect))
         return check(truth, histories, errors, took_effect)
 

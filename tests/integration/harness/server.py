@@ -30,6 +30,8 @@ DEFAULTS = {
     "shared_buffers": "32MB",
     # A crash of the machine is not among the things tested here; WAL is written and flushed as ever.
     "fsync": "off",
+    # A server that was only unpacked from its package has no libLLVM, and costly queries would fail.
+    "jit": "off",
     "autovacuum": "off",
     "log_line_prefix": "%m [%p] %q%u@%d %a ",
     "log_replication_commands": "on",
