@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "journal/fault.h"
 
@@ -295,6 +296,7 @@ void segment_close(struct segment *s, uint64_t next_checksum)
     s->has_next = true;
     s->next_checksum = next_checksum;
     s->verified = false;
+    s->closed_at = clock_monotonic_ns();
     (void)pthread_mutex_unlock(&s->lock);
 }
 
@@ -483,7 +485,7 @@ int segment_verify(struct segment *s, bool torn_is_end)
     int r = 0;
 
     (void)pthread_mutex_lock(&s->lock);
-    if (s->verified)
+    if (s->verified || (s->closed_at && clock_monotonic_ns() - s->closed_at < SEGMENT_FRESH_NS))
         goto out;
     w.limit = atomic_load_explicit(&s->size, memory_order_relaxed);
     w.data = malloc(VERIFY_WINDOW);

@@ -46,7 +46,8 @@ enum state { STATE_WAITING, STATE_GREETING, STATE_SUBSCRIBING, STATE_READY, STAT
  * 51 to 99 were delivered, and the caller has them in a transaction that is not committed. The override moves the router's
  * cursor, and what is before a cursor may be dropped: so it says `settled`, the place up to which the caller has
  * acknowledged, or the one in front of the first delivery that it has not. If the transaction then fails the router still
- * has 51 to 99. If it does not, the caller must not get them twice: until the connection has come to `delivered` what comes is checked, and not handed on.
+ * has 51 to 99. If it does not, the caller must not get them twice: until the connection has come to `delivered` what
+ * comes is checked, and not handed on.
  */
 
 /** Where a SUBSCRIBE begins. CONTROL_START_POSITION: behind subscription_resumes(). */

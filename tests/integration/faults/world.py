@@ -486,9 +486,12 @@ class World:
         status = self.router.wait_exit(60)
         assert status == 4, f"walbusd ended with {status}, before a server that was restored"
         self.truth.accepted_gaps = True
+        eras = self.router.log().count(" journal.new-era ")
         self.router.args.append("--accept-gap")
         self.router.spawn()
         self.router.args.remove("--accept-gap")
+        # It may stream before it sees what it has to accept, and one that is killed in between has accepted nothing.
+        wait_for(lambda: self.router.log().count(" journal.new-era ") > eras, 60, "a new era begins")
         self.router.wait_state("streaming", 60)
 
     # ---- the end
