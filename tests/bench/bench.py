@@ -37,9 +37,9 @@ DRAIN_SIZE = 200
 DRAIN_A_TRANSACTION = 250
 LATENCY_EVENTS = 200
 MEMORY_MAX = 64 << 20
-# Of what is queued for a subscriber that does not read: half an outbox (OUTBOX_BYTES_MAX) before it is let go. Memory
-# that is watched and shows less of it is not the router's.
-MEMORY_QUEUED_MIN = 8 << 20
+# Of what is queued for a subscriber that does not read: an outbox (OUTBOX_BYTES_MAX) before it is let go. Memory that is
+# watched and shows less of it is not the router's.
+MEMORY_QUEUED_MIN = 4 << 20
 # By how much the router's instructions for a message may grow before somebody has to say why.
 GROWTH_MAX = 1.10
 # The journal is written and synced beside it: on two cores, of which the server takes one, that is a tenth.
