@@ -335,13 +335,18 @@ bool durable_is_reached(const struct durables *ds, const struct durable *d, stru
 
 /* ---- holding ---- */
 
+void durable_seen(struct durables *ds, struct durable *d)
+{
+    d->seen_ms = journal_running_ms(ds->journal);
+}
+
 void durable_hold(struct durables *ds, struct durable *d, struct session *s, pid_t pid)
 {
     durable_sink(ds, d);
     d->holder = s;
     d->holder_pid = pid;
     d->confirm_due = false;
-    d->seen_ms = journal_running_ms(ds->journal);
+    durable_seen(ds, d);
 }
 
 void durable_release(struct durables *ds, struct durable *d, bool settled)
@@ -349,7 +354,7 @@ void durable_release(struct durables *ds, struct durable *d, bool settled)
     d->holder = NULL;
     d->holder_pid = 0;
     d->confirm_due = false;
-    d->seen_ms = journal_running_ms(ds->journal);
+    durable_seen(ds, d);
     if (settled)
         durable_rise(ds, d);
     durables_touch(ds, d, false, false);
@@ -541,11 +546,6 @@ static void expire(struct durables *ds, struct durable *d, uint64_t running)
              LOG_STR("position", position_format(durable_cursor(ds, d), cursor)),
              LOG_U64("unseen_s", (running - d->seen_ms) / 1000), LOG_U64("expire_after_s", ds->expire_ms / 1000));
     durables_remove(ds, d);
-}
-
-void durable_seen(struct durables *ds, struct durable *d)
-{
-    d->seen_ms = journal_running_ms(ds->journal);
 }
 
 void durables_tick(struct durables *ds)
