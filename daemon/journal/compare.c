@@ -130,7 +130,7 @@ static int find_next(struct compare *c, struct journal *j, struct position passe
             return r;
         uint64_t limit = atomic_load_explicit(&c->segment->size, memory_order_acquire);
         if (c->at >= limit) {
-            if (c->segment->damaged_at)
+            if (segment_damaged_at(c->segment))
                 return -EBADMSG;
             struct segment *next = journal_segment_after(j, c->segment);
             if (!next)
@@ -350,9 +350,10 @@ static int unknown(struct compare *c, int error, char what[COMPARE_WHAT_SIZE])
 {
     if (error == -ENOMEM)
         return error;
+    uint64_t damaged_at = c->segment ? segment_damaged_at(c->segment) : 0;
     if (c->segment && (error == -EBADMSG || error == -ENODATA))
-        (void)snprintf(what, COMPARE_WHAT_SIZE, "%s is damaged at offset %" PRIu64,
-                       c->segment->path, c->segment->damaged_at ? c->segment->damaged_at : c->at);
+        (void)snprintf(what, COMPARE_WHAT_SIZE, "%s is damaged at offset %" PRIu64, c->segment->path,
+                       damaged_at ? damaged_at : c->at);
     else
         (void)snprintf(what, COMPARE_WHAT_SIZE, "%s cannot be read at offset %" PRIu64 ": %s",
                        c->segment ? c->segment->path : "the journal", c->at, strerror(-error));

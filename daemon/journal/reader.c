@@ -527,9 +527,7 @@ static bool at_limit(struct step *s)
     }
     if (!next)
         return end_with(s, READ_END);
-    (void)pthread_mutex_lock(&segment->lock);
-    uint64_t damaged_at = segment->damaged_at;
-    (void)pthread_mutex_unlock(&segment->lock);
+    uint64_t damaged_at = segment_damaged_at(segment);
     bool hole = next->header.sequence != segment->header.sequence + 1;
     struct position after = next->header.after;
     if (damaged_at) {

@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "journal/fault.h"
 
@@ -296,8 +295,15 @@ void segment_close(struct segment *s, uint64_t next_checksum)
     s->has_next = true;
     s->next_checksum = next_checksum;
     s->verified = false;
-    s->closed_at = clock_monotonic_ns();
     (void)pthread_mutex_unlock(&s->lock);
+}
+
+uint64_t segment_damaged_at(struct segment *s)
+{
+    (void)pthread_mutex_lock(&s->lock);
+    uint64_t at = s->damaged_at;
+    (void)pthread_mutex_unlock(&s->lock);
+    return at;
 }
 
 struct segment_state segment_state_of(struct segment *s)
@@ -485,7 +491,7 @@ int segment_verify(struct segment *s, bool torn_is_end)
     int r = 0;
 
     (void)pthread_mutex_lock(&s->lock);
-    if (s->verified || (s->closed_at && clock_monotonic_ns() - s->closed_at < SEGMENT_FRESH_NS))
+    if (s->verified)
         goto out;
     w.limit = atomic_load_explicit(&s->size, memory_order_relaxed);
     w.data = malloc(VERIFY_WINDOW);

@@ -11,7 +11,7 @@
  *
  * Verification. A file is read once from its start to its end, checksum by checksum, before anything of it is handed out;
  * that makes the sparse index too. A record that does not fit ends what can be read: `damaged_at`. What this process writes is
- * handed out as it is, until its segment was closed for SEGMENT_FRESH_NS: from then on it is like any other file.
+ * handed out as it is, until its segment is closed: from then on whoever enters it finds it like any other file.
  */
 
 #include <pthread.h>
@@ -46,7 +46,6 @@ struct segment {
     atomic_uint_fast64_t size;  /* bytes that can be read */
     pthread_mutex_t lock;       /* of all below */
     bool verified;
-    uint64_t closed_at;         /* clock_monotonic_ns; 0: it is being written, or was found */
     uint64_t damaged_at;        /* 0: not damaged */
     bool damage_told;           /* a reader has met it */
     struct segment_mark end;    /* behind the last whole record; known when verified */
@@ -103,13 +102,12 @@ void segment_state_move(struct segment_state *to, const struct record *r, const 
 struct segment_state segment_state_of(struct segment *s);
 void segment_fall_back(struct segment *s, const struct segment_state *to);
 
-/** What was written so lately is read from memory and not from a disk that could have damaged it; and whoever is a little behind
- *  would pay for looking, some 5 ms a segment. */
-#define SEGMENT_FRESH_NS UINT64_C(60000000000)
-
-/** Nothing is written to it any more, and the next one is seeded with this: it is verified from SEGMENT_FRESH_NS on, as one that
- *  was found. */
+/** Nothing is written to it any more, and the next one is seeded with this: whoever enters it from here on verifies it first, as
+ *  one that was found. */
 void segment_close(struct segment *s, uint64_t next_checksum);
+
+/** Where it is damaged, as far as it is verified; 0: nowhere. */
+uint64_t segment_damaged_at(struct segment *s);
 
 /** Bytes that it takes on the disk: what can be read, or what was there when it was opened. */
 uint64_t segment_disk_size(const struct segment *s);

@@ -330,7 +330,7 @@ void journal_probe_first(struct journal *j, struct journal_probe *probes, size_t
     if (s && r == 0)
         r = survey_segment(&w, s, SEGMENT_HEADER_SIZE, &v, &on);
     /* behind the damage anything may have stood */
-    bool damaged = s && r == 0 && s->damaged_at;
+    bool damaged = s && r == 0 && segment_damaged_at(s) != 0;
     (void)segment_unref(s);
     free(w.buf);
     for (size_t i = 0; i < n; i++) {

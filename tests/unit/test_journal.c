@@ -984,9 +984,6 @@ START_TEST(damage_of_ones_own)
     uint64_t size = journal_size(jf.j);
     for (unsigned i = 0; i < 3; i++, s = next) {
         ck_assert_int_eq(segment_verify(s, false), 0);
-        ck_assert(!s->verified); /* that was in vain: it was closed just now */
-        s->closed_at -= SEGMENT_FRESH_NS;
-        ck_assert_int_eq(segment_verify(s, false), 0);
         ck_assert_uint_eq(s->damaged_at, i == 1 ? SEGMENT_HEADER_SIZE : 0);
         next = journal_segment_after(jf.j, s);
         segment_unref(s);
@@ -1012,7 +1009,6 @@ START_TEST(damage_of_ones_own)
     jf_finish();
     s = journal_segment_first(jf.j);
     ck_assert_int_eq(truncate(s->path, SEGMENT_HEADER_SIZE + 100), 0);
-    s->closed_at -= SEGMENT_FRESH_NS;
     ck_assert_int_eq(segment_verify(s, false), 0);
     ck_assert_uint_ne(s->damaged_at, 0);
     segment_unref(s);
