@@ -158,7 +158,7 @@ uint64_t journal_size(const struct journal *j);
 /** ms that routers of this journal have run, up to the last tick; it never falls. Any thread. */
 uint64_t journal_running_ms(const struct journal *j);
 /** To be called each second. Of what has passed since the last one no more than this counts, in ms: the router stood still. */
-#define JOURNAL_STOOD_MS 3000u
+#define JOURNAL_STOOD_MS 1500u
 void journal_tick(struct journal *j);
 /** Lets go of the oldest segment, never of the one that is written: -EBUSY. The journal thread unlinks its file, soon and in
  *  order, since that waits for the disk; one that cannot be unlinked is logged, and is back after a restart. 0 or a negative errno. */

@@ -308,7 +308,9 @@ class World:
         self.start_once(take_over=True)
         try:
             status = before.process.wait(1.5)
-            assert status == OVERTAKEN, f"{ONCE} that was overtaken ended with {status}: {before.errors()[-2000:]}"
+            # Behind an accepted gap it may have learnt first that its position is of the journal before.
+            expected = {OVERTAKEN} | ({LOST} if self.truth.accepted_gaps else set())
+            assert status in expected, f"{ONCE} that was overtaken ended with {status}: {before.errors()[-2000:]}"
         except subprocess.TimeoutExpired:
             before.kill()  # while the router is not there, nobody is told
 
