@@ -11,9 +11,17 @@
 
 #include <jansson.h>
 
+#include "base/bytes.h"
+
 /** The array of rows in FOLDER/`file` (the file itself, or its member "tests"); NULL after
  *  saying SKIP. All integers are reals: jansson refuses those beyond int64. */
 json_t *vectors_load(const char *file);
+
+/** All of FOLDER/`file`, an object; else as vectors_load. */
+json_t *vectors_document(const char *file);
+
+/** The bytes of a member in hex, of either case, as by unit_exact; it has to be there. */
+struct bytes vectors_bytes(const json_t *row, const char *name);
 
 /** A text member of a row, or NULL. */
 const char *vectors_text(const json_t *row, const char *name);

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "codec/cose_key.h"
+
+#include <assert.h>
+#include <cbor/encoding.h>
+#include <sodium.h>
+#include <string.h>
+
+#include "codec/cbor.h"
+#include "codec/cose.h"
+
+static_assert(COSE_KEY_X_SIZE == crypto_sign_PUBLICKEYBYTES, "libsodium's sizes are RFC 8032's");
+static_assert(COSE_KEY_D_SIZE == crypto_sign_SEEDBYTES, "libsodium's sizes are RFC 8032's");
+static_assert(COSE_KEY_SECRET_SIZE == crypto_sign_SECRETKEYBYTES, "libsodium's layout");
+static_assert(COSE_KEY_SIGNATURE_SIZE == crypto_sign_BYTES, "libsodium's sizes are RFC 8032's");
+
+/* RFC 9052 table 3, RFC 9053 table 19. */
+enum {
+    LABEL_KTY = 1,
+    LABEL_KID = 2,
+    LABEL_ALG = 3,
+    LABEL_KEY_OPS = 4,
+    LABEL_CRV = -1,
+    LABEL_X = -2,
+    LABEL_D = -4,
+};
+#define KTY_OKP     1 /* RFC 9053 table 17 */
+#define CRV_ED25519 6 /* RFC 9053 table 18 */
+/* RFC 9052 table 4. */
+#define KEY_OP_SIGN   1
+#define KEY_OP_VERIFY 2
+
+const char *cose_key_fault_text(enum cose_key_fault fault)
+{
+    switch (fault) {
+    case COSE_KEY_OK:
+        return "The key is good.";
+#define COSE_KEY_ROW(name, text) \
+    case COSE_KEY_##name:        \
+        return text;
+        COSE_KEY_FAULTS(COSE_KEY_ROW)
+#undef COSE_KEY_ROW
+    }
+    return "The key is refused for an unknown reason.";
+}
+
+/* ---- reading ---- */
+
+/* The values of the labels that we know, each a whole item; size 0: not there. */
+struct items {
+    struct bytes kty, kid, alg, key_ops, crv, x, d;
+};
+
+static struct bytes *item_of(struct items *items, const struct cose_label *label)
+{
+    const struct {
+        int64_t label;
+        struct bytes *item;
+    } known[] = {
+        {LABEL_KTY, &items->kty}, {LABEL_KID, &items->kid},
+        {LABEL_ALG, &items->alg}, {LABEL_KEY_OPS, &items->key_ops},
+        {LABEL_CRV, &items->crv}, {LABEL_X, &items->x},
+        {LABEL_D, &items->d},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+        if (cose_label_is(label, known[i].label))
+            return known[i].item;
+    return NULL;
+}
+
+static enum cose_key_fault fault_of(enum cbor_fault fault)
+{
+    switch (fault) {
+    case CBOR_OK:
+        return COSE_KEY_OK;
+    case CBOR_FAULT_TRUNCATED:
+        return COSE_KEY_TRUNCATED;
+    case CBOR_FAULT_TRAILING:
+        return COSE_KEY_TRAILING;
+    case CBOR_FAULT_NESTING:
+        return COSE_KEY_NESTING;
+    case CBOR_FAULT_TYPE: /* only cose_labels_read answers the next three */
+        return COSE_KEY_LABEL;
+    case CBOR_FAULT_COUNT:
+        return COSE_KEY_LABELS;
+    case CBOR_FAULT_DUPLICATE:
+        return COSE_KEY_DUPLICATE;
+    default:
+        return COSE_KEY_CBOR;
+    }
+}
+
+static enum cose_key_fault read_map(struct bytes in, struct items *items)
+{
+    struct cose_labels labels = {.n = 0};
+    struct cbor_reader r = cbor_reader_init(in);
+    struct cbor_head map;
+    enum cbor_fault fault = cbor_check(in, NULL);
+
+    if (fault == CBOR_OK)
+        fault = cbor_read_head(&r, &map);
+    if (fault != CBOR_OK)
+        return fault_of(fault);
+    if (map.type != CBOR_MAP)
+        return COSE_KEY_TYPE;
+    if (map.indefinite)
+        return COSE_KEY_INDEFINITE;
+    for (uint64_t i = 0; i < map.arg; i++) {
+        struct cose_label label;
+        struct bytes item;
+
+        fault = cose_labels_read(&labels, &r, &label);
+        if (fault == CBOR_OK)
+            fault = cbor_read_item(&r, &item);
+        if (fault != CBOR_OK)
+            return fault_of(fault);
+
+        struct bytes *known = item_of(items, &label);
+
+        if (known && (cose_item_is_chunked(item) || item.data[0] == 0x9f || item.data[0] == 0xbf))
+            return COSE_KEY_INDEFINITE;
+        if (known)
+            *known = item;
+    }
+    return COSE_KEY_OK;
+}
+
+static bool is_uint(struct bytes item, uint64_t wanted)
+{
+    struct cbor_reader r = cbor_reader_init(item);
+    uint64_t v;
+
+    return cbor_read_uint(&r, &v) == CBOR_OK && v == wanted;
+}
+
+static bool is_bytes(struct bytes item, size_t min, size_t max, struct bytes *ret)
+{
+    struct cbor_reader r = cbor_reader_init(item);
+    struct bytes v;
+
+    if (cbor_read_bytes(&r, &v) != CBOR_OK || v.size < min || v.size > max)
+        return false;
+    *ret = v;
+    return true;
+}
+
+/* Whether `wanted` is among the operations; `refusal` when not. A text is no operation that we
+ * know: the registered ones are numbers. */
+static enum cose_key_fault check_key_ops(struct bytes item, uint64_t wanted,
+                                         enum cose_key_fault refusal)
+{
+    struct cbor_reader r = cbor_reader_init(item);
+    uint64_t n;
+
+    if (cbor_read_array(&r, &n) != CBOR_OK || n == 0)
+        return COSE_KEY_KEY_OPS;
+    for (uint64_t i = 0; i < n; i++) {
+        struct cbor_head h;
+
+        if (cbor_read_head(&r, &h) != CBOR_OK || h.indefinite ||
+            (h.type != CBOR_UINT && h.type != CBOR_NINT && h.type != CBOR_TEXT))
+            return COSE_KEY_KEY_OPS;
+        if (h.type == CBOR_UINT && h.arg == wanted)
+            refusal = COSE_KEY_OK;
+    }
+    return refusal;
+}
+
+/* Everything but x and d. */
+static enum cose_key_fault read_common(const struct items *items, bool private_key,
+                                       struct cose_key *key)
+{
+    struct bytes kid;
+
+    if (items->kty.size == 0)
+        return COSE_KEY_KTY_MISSING;
+    if (!is_uint(items->kty, KTY_OKP))
+        return COSE_KEY_KTY;
+    if (items->crv.size == 0)
+        return COSE_KEY_CRV_MISSING;
+    if (!is_uint(items->crv, CRV_ED25519))
+        return COSE_KEY_CRV;
+    if (items->kid.size > 0) {
+        if (!is_bytes(items->kid, 1, COSE_KEY_KID_MAX, &kid))
+            return COSE_KEY_KID;
+        memcpy(key->kid, kid.data, kid.size);
+        key->kid_size = (uint8_t)kid.size;
+    }
+    if (items->alg.size > 0) {
+        if (cose_alg_read(items->alg, &key->alg) != CBOR_OK)
+            return COSE_KEY_ALG_TYPE;
+        if (!cose_alg_is_accepted(key->alg))
+            return COSE_KEY_ALG;
+    }
+    if (items->key_ops.size == 0)
+        return COSE_KEY_OK;
+    return private_key ? check_key_ops(items->key_ops, KEY_OP_SIGN, COSE_KEY_NOT_FOR_SIGNING)
+                       : check_key_ops(items->key_ops, KEY_OP_VERIFY, COSE_KEY_NOT_FOR_VERIFYING);
+}
+
+static void set_default_kid(struct cose_key *key)
+{
+    if (key->kid_size > 0)
+        return;
+    cose_key_default_kid(key, key->kid);
+    key->kid_size = COSE_KEY_KID_DEFAULT_SIZE;
+}
+
+enum cose_key_fault cose_key_decode_public(struct bytes in, struct cose_key *ret)
+{
+    struct cose_key key = {.kid_size = 0};
+    struct items items = {0};
+    struct bytes x;
+    enum cose_key_fault fault = read_map(in, &items);
+
+    if (fault == COSE_KEY_OK)
+        fault = read_common(&items, false, &key);
+    if (fault != COSE_KEY_OK)
+        return fault;
+    if (items.d.size > 0)
+        return COSE_KEY_IS_PRIVATE;
+    if (items.x.size == 0)
+        return COSE_KEY_X_MISSING;
+    if (!is_bytes(items.x, COSE_KEY_X_SIZE, COSE_KEY_X_SIZE, &x))
+        return COSE_KEY_X;
+    if (!crypto_core_ed25519_is_valid_point(x.data))
+        return COSE_KEY_X_POINT;
+    memcpy(key.x, x.data, sizeof key.x);
+    set_default_kid(&key);
+    *ret = key;
+    return COSE_KEY_OK;
+}
+
+static enum cose_key_fault decode_private(struct bytes in, struct cose_key *key,
+                                          uint8_t secret[COSE_KEY_SECRET_SIZE])
+{
+    struct items items = {0};
+    struct bytes x = {NULL, 0}, d;
+    enum cose_key_fault fault = read_map(in, &items);
+
+    if (fault == COSE_KEY_OK)
+        fault = read_common(&items, true, key);
+    if (fault != COSE_KEY_OK)
+        return fault;
+    if (items.x.size > 0 && !is_bytes(items.x, COSE_KEY_X_SIZE, COSE_KEY_X_SIZE, &x))
+        return COSE_KEY_X;
+    if (items.d.size == 0)
+        return COSE_KEY_D_MISSING;
+    if (!is_bytes(items.d, COSE_KEY_D_SIZE, COSE_KEY_D_SIZE, &d))
+        return COSE_KEY_D;
+    (void)crypto_sign_seed_keypair(key->x, secret, d.data); /* always 0 */
+    if (x.size > 0 && memcmp(key->x, x.data, sizeof key->x) != 0)
+        return COSE_KEY_PAIR;
+    set_default_kid(key);
+    return COSE_KEY_OK;
+}
+
+enum cose_key_fault cose_key_decode_private(struct bytes in, struct cose_key *ret,
+                                            uint8_t secret[COSE_KEY_SECRET_SIZE])
+{
+    struct cose_key key = {.kid_size = 0};
+    enum cose_key_fault fault = decode_private(in, &key, secret);
+
+    if (fault == COSE_KEY_OK)
+        *ret = key;
+    else
+        sodium_memzero(secret, COSE_KEY_SECRET_SIZE);
+    return fault;
+}
+
+/* ---- writing: into the caller's memory, since a struct buf would leave secrets on the heap ---- */
+
+struct place {
+    uint8_t *at, *end;
+};
+
+static void put_int(struct place *p, int64_t v)
+{
+    size_t room = (size_t)(p->end - p->at);
+
+    p->at += v >= 0 ? cbor_encode_uint((uint64_t)v, p->at, room)
+                    : cbor_encode_negint(~(uint64_t)v, p->at, room);
+}
+
+static void put_bytes(struct place *p, int64_t label, const uint8_t *data, size_t size)
+{
+    put_int(p, label);
+    p->at += cbor_encode_bytestring_start(size, p->at, (size_t)(p->end - p->at));
+    memcpy(p->at, data, size);
+    p->at += size;
+}
+
+static size_t encode(const struct cose_key *key, const uint8_t *d, uint8_t *out, size_t size)
+{
+    struct place p = {out, out + size};
+    size_t n = 3 + (key->kid_size > 0) + (key->alg != 0) + (d != NULL);
+
+    p.at += cbor_encode_map_start(n, p.at, size);
+    put_int(&p, LABEL_KTY);
+    put_int(&p, KTY_OKP);
+    if (key->kid_size > 0)
+        put_bytes(&p, LABEL_KID, key->kid, key->kid_size);
+    if (key->alg != 0) {
+        put_int(&p, LABEL_ALG);
+        put_int(&p, key->alg);
+    }
+    put_int(&p, LABEL_CRV);
+    put_int(&p, CRV_ED25519);
+    put_bytes(&p, LABEL_X, key->x, sizeof key->x);
+    if (d)
+        put_bytes(&p, LABEL_D, d, COSE_KEY_D_SIZE);
+    return (size_t)(p.at - out);
+}
+
+size_t cose_key_encode_public(const struct cose_key *key, uint8_t out[COSE_KEY_PUBLIC_ENCODED_MAX])
+{
+    return encode(key, NULL, out, COSE_KEY_PUBLIC_ENCODED_MAX);
+}
+
+size_t cose_key_encode_private(const struct cose_key *key,
+                               const uint8_t secret[COSE_KEY_SECRET_SIZE],
+                               uint8_t out[COSE_KEY_PRIVATE_ENCODED_MAX])
+{
+    return encode(key, secret, out, COSE_KEY_PRIVATE_ENCODED_MAX);
+}
+
+void cose_key_default_kid(const struct cose_key *key, uint8_t out[COSE_KEY_KID_DEFAULT_SIZE])
+{
+    struct cose_key bare = {.kid_size = 0};
+    uint8_t encoded[COSE_KEY_PUBLIC_ENCODED_MAX], thumbprint[crypto_hash_sha256_BYTES];
+
+    /* RFC 9679 section 4: kty, crv and x alone, deterministic: the public key without kid and alg. */
+    memcpy(bare.x, key->x, sizeof bare.x);
+    (void)crypto_hash_sha256(thumbprint, encoded, cose_key_encode_public(&bare, encoded));
+    memcpy(out, thumbprint, COSE_KEY_KID_DEFAULT_SIZE);
+}
+
+/* ---- use ---- */
+
+bool cose_key_verifies(const struct cose_key *key, struct bytes message, struct bytes signature)
+{
+    return signature.size == COSE_KEY_SIGNATURE_SIZE &&
+           crypto_sign_verify_detached(signature.data, message.data, message.size, key->x) == 0;
+}
+
+void cose_key_sign(const uint8_t secret[COSE_KEY_SECRET_SIZE], struct bytes message,
+                   uint8_t out[COSE_KEY_SIGNATURE_SIZE])
+{
+    (void)crypto_sign_detached(out, NULL, message.data, message.size, secret); /* always 0 */
+}
