@@ -10,8 +10,7 @@
 
 /* ---- writing ---- */
 
-/* Initial byte and eight bytes of argument: no head is longer. */
-#define HEAD_MAX 9
+#define HEAD_MAX CBOR_HEAD_MAX /* initial byte and eight bytes of argument */
 
 void cbor_put_uint(struct buf *b, uint64_t v)
 {
@@ -169,6 +168,17 @@ void cbor_put_tag(struct buf *b, uint64_t tag)
 
     if (to)
         b->size += cbor_encode_tag(tag, to, HEAD_MAX);
+}
+
+size_t cbor_head_size(uint64_t arg)
+{
+    if (arg < 24)
+        return 1;
+    if (arg <= UINT8_MAX)
+        return 2;
+    if (arg <= UINT16_MAX)
+        return 3;
+    return arg <= UINT32_MAX ? 5 : HEAD_MAX;
 }
 
 /* ---- reading ---- */

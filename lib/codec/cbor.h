@@ -37,6 +37,10 @@ void cbor_put_array(struct buf *b, uint64_t n);
 void cbor_put_map(struct buf *b, uint64_t n);
 void cbor_put_tag(struct buf *b, uint64_t tag);
 
+/** Most bytes of a head, and of the shortest one with this value, length, count or tag number. */
+#define CBOR_HEAD_MAX 9
+size_t cbor_head_size(uint64_t arg);
+
 /* ---- reading ---- */
 
 enum cbor_fault {

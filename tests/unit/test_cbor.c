@@ -294,6 +294,7 @@ START_TEST(integers_have_the_shortest_head)
         struct buf out = BUF_INIT;
 
         cbor_put_uint(&out, unsigned_cases[i].value);
+        ck_assert_uint_eq(out.size, cbor_head_size(unsigned_cases[i].value));
         unit_assert_hex(buf_bytes(&out), unsigned_cases[i].hex);
         struct cbor_reader r = cbor_reader_init(buf_bytes(&out));
         uint64_t back = 0;

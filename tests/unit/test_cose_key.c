@@ -222,6 +222,8 @@ static const struct {
      COSE_KEY_X_POINT},
     {"a4" KTY "048101" CRV X_IS, COSE_KEY_NOT_FOR_VERIFYING},
     {"a4" KTY "048166766572696679" CRV X_IS, COSE_KEY_NOT_FOR_VERIFYING}, /* as in JOSE */
+    {"a4" KTY "048122" CRV X_IS, COSE_KEY_NOT_FOR_VERIFYING},             /* -3 */
+    {"a4" KTY "0481626162" CRV X_IS, COSE_KEY_NOT_FOR_VERIFYING},         /* a text of two bytes */
 };
 
 static const struct {
