@@ -327,6 +327,97 @@ seed("event", "one-attribute-too-many", attributes({f"a{i}": "" for i in range(6
 seed("event", "signed", h("d28443a1012740a0"))
 seed("event", "opaque", "plain text")
 
+# ---- COSE keys and messages ----
+
+# RFC 8032 section 7.1, test 1.
+X = h("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+D = h("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+KEY = {1: 1, -1: 6, -2: X}
+for what, data in {
+    "public": cbor(KEY),
+    "public-written": cbor({1: 1, 2: h("866eefbd6718c884"), -1: 6, -2: X}),
+    "public-kid-longest": cbor({1: 1, 2: b"k" * 255, -1: 6, -2: X}),
+    "public-kid-too-long": cbor({1: 1, 2: b"k" * 256, -1: 6, -2: X}),
+    "public-for-one-algorithm": cbor({1: 1, 3: -19, -1: 6, -2: X}),
+    "public-algorithm-another": cbor({1: 1, 3: -7, -1: 6, -2: X}),
+    "public-algorithm-text": cbor({1: 1, 3: "EdDSA", -1: 6, -2: X}),
+    "public-to-verify": cbor({1: 1, 4: [2], -1: 6, -2: X}),
+    "public-to-sign-alone": cbor({1: 1, 4: [1], -1: 6, -2: X}),
+    "public-no-point": cbor({1: 1, -1: 6, -2: u8(2) + bytes(31)}),
+    "public-other-order-and-widths": h("b90003215820") + X + h("3800061801 1b0000000000000001"),
+    "public-more-labels": cbor({1: 1, -1: 6, -2: X, "use": [{"a": 1}], 70000: None}),
+    "public-curve-another": cbor({1: 1, -1: 7, -2: bytes(57)}),
+    "ec2": cbor({1: 2, -1: 1, -2: bytes(32), -3: bytes(32)}),
+    "private": cbor({**KEY, -4: D}),
+    "private-without-x": cbor({1: 1, -1: 6, -4: D}),
+    "private-of-another": cbor({**KEY, -4: X}),
+    "private-short": cbor({**KEY, -4: D[1:]}),
+    "private-to-sign": cbor({1: 1, 3: -8, 4: [1, "x"], -1: 6, -2: X, -4: D}),
+    "private-key-ops-empty": cbor({1: 1, 4: [], -1: 6, -2: X, -4: D}),
+    "without-length": h("bf") + cbor(KEY)[1:] + h("ff"),
+    "x-in-chunks": h("a301012006215f5820") + X + h("ff"),
+    "label-twice": h("a4") + cbor(KEY)[1:] + h("180101"),
+    "label-is-a-byte-string": h("a14101f6"),
+    "key-set": cbor([KEY]),
+}.items():
+    seed("cose_key", what, data)
+
+SIGN1 = h("d2")
+PROTECTED = cbor({1: -8, 4: h("866eefbd6718c884"), 16: "walbus+cose"})
+EVENT_MAP = cbor(REQUIRED)
+SIGNATURE = u8(1) + bytes(62) + u8(1)
+
+
+def sign1(protected, unprotected, payload=EVENT_MAP, signature=SIGNATURE):
+    return cbor([protected, unprotected, payload, signature])
+
+
+for what, data in {
+    "event": SIGN1 + sign1(PROTECTED, {}),
+    "event-by-its-own-number": SIGN1 + sign1(cbor({1: -19, 4: b"k", 16: "walbus+cose"}), {}),
+    "event-more-labels": SIGN1 + sign1(cbor({1: -8, 4: b"k", 16: "walbus+cose", "x": [1]}), {}),
+    "event-type-another": SIGN1 + sign1(cbor({1: -8, 4: b"k", 16: "x"}), {}),
+    "event-without-tag": sign1(PROTECTED, {}),
+    "event-tag-longer-than-needed": h("d812") + sign1(PROTECTED, {}),
+    "event-array-longer-than-needed": SIGN1 + h("9804") + sign1(PROTECTED, {})[1:],
+    "event-array-without-length": SIGN1 + h("9f") + sign1(PROTECTED, {})[1:] + h("ff"),
+    "event-unprotected-without-length": SIGN1 + h("84") + cbor(PROTECTED) + h("bfff") + cbor(EVENT_MAP)
+                                        + cbor(SIGNATURE),
+    "event-protected-without-length": SIGN1 + sign1(h("bf") + PROTECTED[1:] + h("ff"), {}),
+    "event-something-unprotected": SIGN1 + sign1(PROTECTED, {99: 1}),
+    "event-detached": SIGN1 + sign1(PROTECTED, {}, None),
+    "event-signature-empty": SIGN1 + sign1(PROTECTED, {}, signature=b""),
+    "kid-unprotected": SIGN1 + sign1(cbor({1: -8}), {4: b"11"}),
+    "alg-unprotected": sign1(b"", {1: -8}),
+    "alg-another": sign1(cbor({1: -7}), {}),
+    "alg-text": sign1(cbor({1: "unknown"}), {}),
+    "alg-missing": sign1(b"", {}),
+    "protected-empty-map": sign1(h("a0"), {1: -8}),
+    "protected-empty-map-without-length": sign1(h("bfff"), {}),
+    "protected-not-a-map": sign1(cbor([]), {}),
+    "protected-trailing": sign1(cbor({1: -8}) + b"\0", {}),
+    "label-twice": sign1(h("a201271827f6a0"), {}),
+    "label-twice-by-value": sign1(h("a20127180127"), {}),
+    "label-in-both": sign1(cbor({1: -8}), {1: -8}),
+    "label-not-allowed": sign1(h("a1f600"), {}),
+    "labels-most": sign1(cbor({100 + i: 0 for i in range(63)} | {1: -8}), {200 + i: 0 for i in range(64)}),
+    "labels-too-many": sign1(cbor({100 + i: 0 for i in range(65)}), {}),
+    "critical": sign1(cbor({1: -8, 2: [16]}), {}),
+    "known-parameters": sign1(cbor({1: -8, 3: "text/plain", 5: b"iv"}), {4: b"", 16: 60}),
+    "iv-and-partial-iv": sign1(cbor({1: -8, 5: b"iv"}), {6: b"iv"}),
+    "payload-in-chunks": h("8440a05f4161ff40"),
+    "payload-text": sign1(b"", {}, "payload"),
+    "three": cbor([b"", {}, b""]),
+    "five": cbor([b"", {}, b"", b"", b""]),
+    "tag-another": h("d862") + sign1(PROTECTED, {}),
+    "tag-twice": SIGN1 * 2 + sign1(PROTECTED, {}),
+    "trailing": SIGN1 + sign1(PROTECTED, {}) + b"\0",
+    "nesting-protected": sign1(h("a100") + b"\x81" * 61 + b"\0", {}),
+    "nesting-unprotected": h("8440a100") + b"\x81" * 62 + h("004040"),
+    "nesting-unprotected-too-deep": h("8440a100") + b"\x81" * 63 + h("004040"),
+}.items():
+    seed("cose_sign1", what, data)
+
 # ---- filters: steps as in fuzz_filters.c ----
 
 S_ADD, S_REMOVE, S_LOOKUP = range(3)
