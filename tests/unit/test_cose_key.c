@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "codec/cose_key.h"
 
+#include <fcntl.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "codec/cose.h"
 #include "unit.h"
@@ -376,7 +378,110 @@ START_TEST(only_the_key_verifies)
 }
 END_TEST
 
+/* ---- secrets ---- */
+
+/* How far below its caller's frame a function's use of the stack is looked at. */
+#define STACK_SEEN 65536
+/* Below the caller's frame, what looks uses as well: so the function is called from further down. */
+#define STACK_SPARED 8192
+
+/* To the compiler, somebody reads and writes it. */
+#define KEEP(array) __asm__ volatile("" : : "r"(array) : "memory")
+
+struct use {
+    struct bytes private_key;
+    uint8_t *secret, *encoded;
+    uint8_t signature[COSE_KEY_SIGNATURE_SIZE];
+    struct cose_key key;
+    enum cose_key_fault fault;
+};
+
+static void decode_secret(struct use *use)
+{
+    use->fault = cose_key_decode_private(use->private_key, &use->key, use->secret);
+}
+
+static void encode_secret(struct use *use)
+{
+    (void)cose_key_encode_private(&use->key, use->secret, use->encoded);
+}
+
+static void sign_with_secret(struct use *use)
+{
+    cose_key_sign(use->secret, unit_bytes("message"), use->signature);
+}
+
+static void leave_secret(struct use *use)
+{
+    uint8_t copy[COSE_KEY_D_SIZE];
+
+    memcpy(copy, use->secret, sizeof copy);
+    KEEP(copy);
+}
+
+__attribute__((noinline)) static void wipe_stack(void)
+{
+    uint8_t all[STACK_SEEN];
+
+    memset(all, 0, sizeof all);
+    KEEP(all);
+}
+
+__attribute__((noinline)) static void call_below(void (*function)(struct use *), struct use *use)
+{
+    uint8_t spared[STACK_SPARED];
+
+    KEEP(spared);
+    function(use);
+    KEEP(spared); /* and no tail call */
+}
+
+/* Whether any eight bytes of the secret stand on the stack after `function`. The kernel reads it
+ * for us: to the sanitizers and to valgrind there is nothing any more. */
+__attribute__((noinline)) static bool leaves_secret(void (*function)(struct use *), struct use *use,
+                                                    int memory, uint8_t *seen)
+{
+    off_t at = (off_t)((uintptr_t)__builtin_frame_address(0) - STACK_SEEN);
+
+    wipe_stack();
+    call_below(function, use);
+    ck_assert_int_eq(pread(memory, seen, STACK_SEEN, at), STACK_SEEN);
+    for (size_t i = 0; i + 8 <= COSE_KEY_D_SIZE; i++)
+        if (memmem(seen, STACK_SEEN, use->secret + i, 8))
+            return true;
+    return false;
+}
+
+START_TEST(secrets_are_not_left_on_the_stack)
+{
+    uint8_t secret[COSE_KEY_SECRET_SIZE], encoded[COSE_KEY_PRIVATE_ENCODED_MAX];
+    struct use use = {
+        .private_key = unit_from_hex("a4" KTY CRV X_IS D_IS),
+        .secret = secret,
+        .encoded = encoded,
+    };
+    static void (*const uses[])(struct use *) = {decode_secret, encode_secret, sign_with_secret};
+    uint8_t *seen = malloc(STACK_SEEN);
+    int memory = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+
+    ck_assert(seen != NULL && memory >= 0);
+    /* Each alone, since the next would write over what it leaves. And once before: the dynamic linker,
+     * when it looks up a function at its first call, saves all registers on the stack, whatever is
+     * in them. That is for who links the program to prevent. */
+    for (size_t i = 0; i < ARRAY_SIZE(uses); i++) {
+        uses[i](&use);
+        ck_assert_msg(!leaves_secret(uses[i], &use, memory, seen), "%zu", i);
+    }
+    ck_assert_int_eq(use.fault, COSE_KEY_OK);
+    unit_assert_hex(array(secret, COSE_KEY_D_SIZE), D);
+    ck_assert(leaves_secret(leave_secret, &use, memory, seen)); /* it would be found */
+    ck_assert_int_eq(close(memory), 0);
+    free(seen);
+    unit_free(use.private_key);
+}
+END_TEST
+
 UNIT_MAIN("cose_key", encoding_is_deterministic, the_longest_key_fits, public_keys_are_read,
           private_keys_are_read, each_refusal_has_its_reason, too_many_labels,
           a_kid_may_have_255_bytes, cut_keys_are_refused, each_reason_has_its_sentence,
-          only_the_key_verifies)
+          only_the_key_verifies, secrets_are_not_left_on_the_stack)
