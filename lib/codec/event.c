@@ -197,21 +197,17 @@ static enum cbor_fault read_pair(struct cbor_reader *r, struct event *event)
     return CBOR_OK;
 }
 
-enum cbor_fault event_decode(struct bytes content, struct event *ret)
+enum cbor_fault event_decode_map(struct bytes in, struct event *ret)
 {
     struct event event = {0};
-    struct cbor_reader r = cbor_reader_init(content);
+    struct cbor_reader r = cbor_reader_init(in);
     struct cbor_head map;
-    enum cbor_fault fault;
+    enum cbor_fault fault = cbor_check_inside(in, EVENT_NESTING - 1, NULL); /* inside the tag */
 
-    if (content_kind_of(content) != CONTENT_UNSIGNED)
-        return CBOR_FAULT_TYPE;
-    fault = cbor_check(content, NULL);
-    if (fault != CBOR_OK)
-        return fault;
-
-    r.at += 3; /* the tag, by content_kind_of */
-    fault = cbor_read_head(&r, &map);
+    if (fault == CBOR_OK)
+        fault = cbor_read_head(&r, &map);
+    if (fault == CBOR_OK && map.type != CBOR_MAP)
+        fault = CBOR_FAULT_TYPE;
     for (uint64_t i = 0; fault == CBOR_OK; i++) {
         if (map.indefinite ? *r.at == 0xff : i == map.arg)
             break;
@@ -223,6 +219,14 @@ enum cbor_fault event_decode(struct bytes content, struct event *ret)
         return CBOR_FAULT_REQUIRED;
     *ret = event;
     return CBOR_OK;
+}
+
+enum cbor_fault event_decode(struct bytes content, struct event *ret)
+{
+    if (content_kind_of(content) != CONTENT_UNSIGNED)
+        return CBOR_FAULT_TYPE;
+    return event_decode_map(
+        (struct bytes){content.data + EVENT_TAG_SIZE, content.size - EVENT_TAG_SIZE}, ret);
 }
 
 /* ---- identifiers ---- */

@@ -39,6 +39,9 @@ struct event {
 /** Levels of nesting that the envelope itself takes of CBOR_NESTING_MAX: the tag and the map. */
 #define EVENT_NESTING 2
 
+/** Bytes of tag 55799, which stands before the map in unsigned content. */
+#define EVENT_TAG_SIZE 3
+
 /** What content is, by its first bytes alone. */
 enum content_kind {
     CONTENT_OPAQUE = 0,
@@ -74,6 +77,10 @@ int event_encode(const struct event *event, struct buf *out) MUST_CHECK;
  * deterministic order or encoding, and attributes may have any name.
  */
 enum cbor_fault event_decode(struct bytes content, struct event *ret) MUST_CHECK;
+
+/** event_decode of the map alone, as it is the payload of signed content. It may nest as deeply as
+ *  the same map in unsigned content. */
+enum cbor_fault event_decode_map(struct bytes map, struct event *ret) MUST_CHECK;
 
 /** A new UUIDv7 (RFC 9562 5.7): unix_ms (clamped to 48 bits) and 74 random bits of libsodium. */
 void event_new_id(int64_t unix_ms, char out[EVENT_ID_SIZE]);

@@ -38,7 +38,7 @@ struct signed_event_scope {
 /**
  * Takes a signed content apart. COSE_SIGN1_OK; what cose_sign1_parse answers; INDEFINITE; EVENT_TAG
  * to EVENT_LONGER; SIGNATURE_SIZE. The kid tells which key to verify with. Whether the payload is
- * an event is not looked at: that is for after the signature.
+ * an event is not looked at: that is for event_decode_map, after the signature.
  */
 enum cose_sign1_fault signed_event_parse(struct bytes content, struct cose_sign1 *ret) MUST_CHECK;
 
@@ -53,10 +53,10 @@ int signed_event_verify(const struct cose_sign1 *message, const struct cose_key 
                         const struct signed_event_scope *scope, struct buf *scratch) MUST_CHECK;
 
 /**
- * Signs an event for a scope: `map` is what event_encode has written, without the tag's three
- * bytes. alg is the key's when that is for one alone, else -8. A key without kid signs under its
- * default kid. The same input always gives the same bytes. `room` and *ret as for cose_sign1_sign.
- * 0; -ENOMEM; -EINVAL: the prefix is not ASCII or the audience not UTF-8.
+ * Signs an event for a scope: `map` is what event_encode has written, without its first
+ * EVENT_TAG_SIZE bytes. alg is the key's when that is for one alone, else -8. A key without kid
+ * signs under its default kid. The same input always gives the same bytes. `room` and *ret as for
+ * cose_sign1_sign. 0; -ENOMEM; -EINVAL: the prefix is not ASCII or the audience not UTF-8.
  */
 int signed_event_sign(struct bytes map, const struct signed_event_scope *scope,
                       const struct cose_key *key, const uint8_t secret[COSE_KEY_SECRET_SIZE],

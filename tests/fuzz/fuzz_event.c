@@ -81,6 +81,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     fuzz_mark(&event, sizeof event);
     enum cbor_fault fault = event_decode(content, &event);
+    if (content_kind_of(content) == CONTENT_UNSIGNED) {
+        struct bytes map = {data + EVENT_TAG_SIZE, size - EVENT_TAG_SIZE};
+
+        FUZZ_CHECK(event_decode_map(map, &again) == fault);
+        if (fault == CBOR_OK)
+            check_same(&event, &again);
+    }
     if (fault != CBOR_OK) {
         FUZZ_CHECK(fuzz_is_marked(&event, sizeof event));
         FUZZ_CHECK(cbor_fault_text(fault)[0] != '\0');

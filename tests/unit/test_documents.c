@@ -643,7 +643,7 @@ START_TEST(signed_events_as_documented)
     struct bytes signed_bytes = documented(page, "content", "signed-bytes");
     struct bytes event = documented(page, "content", "event-with-cbor");
     struct bytes private_key = documented(page, "key", "private");
-    struct bytes map = {event.data + 3, event.size - 3};
+    struct bytes map = {event.data + EVENT_TAG_SIZE, event.size - EVENT_TAG_SIZE};
     struct signed_event_scope scope = {TEXT("orders.paid"), {NULL, 0}};
     struct buf room = BUF_INIT;
     struct cose_sign1 message;

@@ -48,6 +48,15 @@ static enum cbor_fault decode_hex(const char *hex)
     enum cbor_fault fault = event_decode(in, &event);
     if (fault != CBOR_OK)
         ck_assert_uint_eq(event.n_attributes, 12345);
+    if (content_kind_of(in) == CONTENT_UNSIGNED) {
+        struct event again = {.n_attributes = 12345};
+        struct bytes map = {in.data + EVENT_TAG_SIZE, in.size - EVENT_TAG_SIZE};
+
+        ck_assert_int_eq(event_decode_map(map, &again), fault);
+        ck_assert_uint_eq(again.n_attributes, event.n_attributes);
+        if (fault == CBOR_OK)
+            ck_assert_int_eq(event_decode_map(in, &again), CBOR_FAULT_TYPE); /* with the tag */
+    }
     unit_free(in);
     return fault;
 }
@@ -273,7 +282,19 @@ START_TEST(data_may_nest_as_deep_as_the_envelope_leaves)
             ck_assert(bytes_equal(back.data, event.data));
             buf_deinit(&out);
         } else {
+            struct bytes before = unit_from_hex("d9d9f7 a5" REQUIRED_HEX VERSION_HEX "6464617461");
+
             assert_refused(&event);
+            out = BUF_INIT;
+            buf_append(&out, before.data, before.size);
+            buf_append(&out, data.data, data.size);
+            ck_assert_int_eq(event_decode(buf_bytes(&out), &back), CBOR_FAULT_NESTING);
+            ck_assert_int_eq(
+                event_decode_map(
+                    (struct bytes){out.data + EVENT_TAG_SIZE, out.size - EVENT_TAG_SIZE}, &back),
+                CBOR_FAULT_NESTING);
+            buf_deinit(&out);
+            unit_free(before);
         }
         buf_deinit(&data);
     }

@@ -48,7 +48,7 @@ static struct buf event_map(size_t size)
     ck_assert_int_eq(event_add(&event, "id", "1"), 0);
     event.data = buf_bytes(&data);
     ck_assert_int_eq(event_encode(&event, &content), 0);
-    buf_append(&map, content.data + 3, content.size - 3);
+    buf_append(&map, content.data + EVENT_TAG_SIZE, content.size - EVENT_TAG_SIZE);
     buf_deinit(&content);
     buf_deinit(&data);
     free(filler);
@@ -91,12 +91,15 @@ START_TEST(signed_and_verified)
     for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
         struct buf map = event_map(sizes[i]);
         struct bytes content = sign(buf_bytes(&map), "orders.paid", "production");
+        struct event event;
         struct cose_sign1 m;
 
         ck_assert_int_eq(content_kind_of(content), CONTENT_SIGNED);
         ck_assert_int_eq(check(content, "orders.paid", "production"), 0);
         ck_assert_int_eq(signed_event_parse(content, &m), COSE_SIGN1_OK);
         ck_assert(bytes_equal(m.payload, buf_bytes(&map)));
+        ck_assert_int_eq(event_decode_map(m.payload, &event), CBOR_OK);
+        unit_assert_text(event_get(&event, "type"), "orders.paid");
         unit_assert_hex(m.kid, "866eefbd6718c884");
         unit_free(content);
         buf_deinit(&map);
