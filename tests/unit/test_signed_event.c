@@ -9,24 +9,8 @@
 #include "codec/cbor.h"
 #include "codec/cose.h"
 #include "codec/event.h"
+#include "key_fixture.h"
 #include "unit.h"
-
-struct pair {
-    struct cose_key key;
-    uint8_t secret[COSE_KEY_SECRET_SIZE];
-};
-
-/* RFC 8032 section 7.1, test 1. */
-static struct pair test_pair(void)
-{
-    struct pair pair = {.key = {.alg = 0}};
-    struct bytes d =
-        unit_from_hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60");
-
-    ck_assert_int_eq(crypto_sign_seed_keypair(pair.key.x, pair.secret, d.data), 0);
-    unit_free(d);
-    return pair;
-}
 
 static struct signed_event_scope scope(const char *prefix, const char *audience)
 {
