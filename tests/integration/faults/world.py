@@ -13,6 +13,8 @@ import signal
 import subprocess
 import time
 
+import psycopg2
+
 from harness import places
 from harness.router import Router
 from harness.server import Address, Server, one, parse_lsn
@@ -437,7 +439,12 @@ class World:
                 conn.run("SELECT pg_log_standby_snapshot()")
                 if advance:
                     conn.run("SELECT pg_replication_slot_advance('walbus', pg_current_wal_flush_lsn())")
-                other.run("SELECT pg_sync_replication_slots()")
+                try:
+                    other.run("SELECT pg_sync_replication_slots()")
+                except psycopg2.errors.ObjectNotInPrerequisiteState as e:
+                    if "ahead of the standby position" in str(e):  # the router has acknowledged what is still on its way there
+                        return False
+                    raise
                 return one(other, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'walbus' AND synced "
                                   "AND NOT temporary") == 1
             wait_for(synchronized, 40, "the standby has the slot", every=0.1)
