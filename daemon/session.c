@@ -32,6 +32,8 @@ void session_set(struct session *s, enum session_state state)
     log_line(s->log, LOG_DEBUG, "session.state", "A session changes its state.",
              LOG_U64("session", s->id), LOG_STR("from", session_state_name(s->state)),
              LOG_STR("to", session_state_name(state)));
+    if (state == SESSION_LEAVING || state == SESSION_CLOSED)
+        s->sent = session_sent(s);
     s->state = state;
 }
 

@@ -122,6 +122,7 @@ struct session {
     struct position told;   /* the last position queued for it, PROGRESS included, or passed over … */
     bool passed_over;       /* … by reading what does not match: then the last one queued is … */
     struct position said;   /* … this */
+    struct position sent;   /* LEAVING, CLOSED: session_sent() when it became that; before that zero */
     struct position acked;
     bool owes;              /* it was queued something since it acknowledged all that it was told */
     bool was_live;          /* CLOSED: it was live before, or when the router stopped */

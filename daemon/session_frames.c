@@ -120,15 +120,16 @@ static void handle_ack(struct session *s, struct bytes body)
         refuse(s, CONTROL_ERROR_PROTOCOL, "ACK: %s", why);
         return;
     }
-    if (position_compare(ack.position, s->told) > 0) {
+    const struct position sent = position_later(s->told, s->sent);
+    if (position_compare(ack.position, sent) > 0) {
         char given[POSITION_TEXT_SIZE], told[POSITION_TEXT_SIZE];
         refuse(s, CONTROL_ERROR_INVALID, "ACK of %s, but nothing beyond %s was sent",
-               position_format(ack.position, given), position_format(s->told, told));
+               position_format(ack.position, given), position_format(sent, told));
         return;
     }
     if (position_compare(ack.position, s->acked) > 0)
         s->acked = ack.position;
-    if (position_compare(s->acked, s->told) >= 0)
+    if (position_compare(s->acked, sent) >= 0)
         s->owes = false;
     s->ops->acked(s->owner, s, ack.confirm);
 }

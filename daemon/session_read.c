@@ -125,6 +125,16 @@ void session_reseat(struct session *s, uint64_t skip, struct position of)
         begin_anew(x);
 }
 
+struct position session_sent(const struct session *s)
+{
+    const struct session_read *x = s->read;
+    uint64_t skip = !x ? 0 : x->running ? x->skip : x->read.skip;
+
+    struct position sent = position_later(s->told, s->sent);
+
+    return skip ? position_later(sent, x->running ? x->skip_of : x->read.skip_of) : sent;
+}
+
 void session_reseat_ahead(struct session *s)
 {
     struct session_read *x = s->read;

@@ -45,6 +45,9 @@ void session_reads_deinit(struct session_reads *reads);
 void session_fall_behind(struct session *s);
 /** Drops what waits for it and can be read again, and reads when its socket takes something. */
 void session_let_go(struct session *s);
+/** Everything up to there was sent to it, or may come to it yet although it is let go: `told`, and a message behind that of
+ *  which a part was sent, since a frame that is begun is finished. */
+struct position session_sent(const struct session *s);
 /** The session, of all that hold a batch of `pool`, whose socket has taken nothing for longest; NULL: none. */
 struct session *session_longest_waiting(struct session *list, const struct batch_pool *pool);
 

@@ -273,7 +273,7 @@ static void take_over(struct router *r, struct durable *d, pid_t pid)
     char text[128];
 
     old->durable = NULL;
-    durable_sent(r->durables, d, old->told);
+    durable_sent(r->durables, d, session_sent(old));
     (void)snprintf(text, sizeof text, "process %ld has taken the durable subscription over", (long)pid);
     session_error(old, CONTROL_ERROR_TAKEN_OVER, text, true);
     session_flush(old);
@@ -336,7 +336,7 @@ void subscribe_release(struct router *r, struct session *s)
         return;
     }
     if (s->subscribed)
-        durable_sent(r->durables, d, s->told);
+        durable_sent(r->durables, d, session_sent(s));
     durable_release(r->durables, d, s->subscribed && s->was_live && !s->owes);
 }
 

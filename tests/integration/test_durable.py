@@ -197,6 +197,26 @@ def test_an_acknowledgement_of_who_was_taken_over_counts_for_nothing(router, con
         assert again.position == message.position and third.is_redelivered(again)
 
 
+def test_a_large_message_that_is_under_way_is_one_that_may_come_again(router, conn):
+    """It is finished for who is taken over in the middle of it, so the next holder is told that it has been there."""
+    with durable(router) as first:
+        emit(conn, 1, 1)
+        first.collect(1)
+        first.confirm()
+    with Subscriber(router.socket, keep=1) as other:
+        conn.run("SELECT pg_logical_emit_message(false, 'a', repeat('x', 20000000))")
+        other.collect(1)
+    first = durable(router, keep=1)  # reads it from the journal
+    wait_for(lambda: any(s.get("name") == NAME and s["queued_bytes"] for s in router.status()["sessions"]), 20,
+             "a part of it has been sent")
+    with durable(router, take_over=True, keep=1) as second:
+        (large,) = first.collect(1)
+        assert first.refused().code == "taken-over"
+        (again,) = second.collect(1)
+        assert again.position == large.position and second.is_redelivered(again)
+    first.close()
+
+
 def test_two_names_stand_on_their_own(router, conn):
     with durable(router, name="first") as first, durable(router, name="second") as second:
         emit(conn, 1, 3)

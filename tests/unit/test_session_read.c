@@ -1060,6 +1060,8 @@ END_TEST
 /* A fatal error comes behind the message that is being sent, wherever the rest of that is. */
 START_TEST(leaving_in_the_middle_of_a_message)
 {
+    const struct position large = {1, 0x200, 0};
+
     for (int let_go = 0; let_go < 3; let_go++) {
         unsigned counts[256];
         setup();
@@ -1073,6 +1075,9 @@ START_TEST(leaving_in_the_middle_of_a_message)
             session_let_go(p->s);
         if (let_go == 2)
             UNTIL((void)receive(p, 4096), reads.running > 0);
+        /* `told` is before it, but it will come: whoever has the name next must know */
+        ck_assert_int_lt(position_compare(p->s->told, large), 0);
+        ck_assert_int_eq(position_compare(session_sent(p->s), large), 0);
         session_stop(p->s, (struct position){1, 0x500000, 0}, CONTROL_ERROR_STOPPING, "Bye.");
         session_flush(p->s);
         UNTIL((void)receive(p, 100000), p->in.size > 2000100);
@@ -1089,6 +1094,14 @@ START_TEST(leaving_in_the_middle_of_a_message)
         ck_assert_uint_eq(p->s->messages, 1);
         ck_assert_uint_eq(reads.running, 0);
         buf_deinit(&data);
+        /* and what has come can be acknowledged */
+        struct control_ack ack = {.position = large};
+        struct buf out = BUF_INIT;
+        control_ack_encode(&ack, false, &out);
+        ck_assert_int_eq(send(p->fd, out.data, out.size, MSG_NOSIGNAL), (ssize_t)out.size);
+        UNTIL((void)0, position_compare(p->s->acked, large) == 0);
+        ck_assert_int_eq(position_compare(session_sent(p->s), large), 0);
+        buf_deinit(&out);
         teardown();
     }
 }
