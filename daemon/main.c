@@ -22,7 +22,8 @@
 #include "settings/settings.h"
 #include "settings/settings_file.h"
 
-#define OPTIONS_MAX 32
+/* The settings, and what is an option only. */
+#define OPTIONS_MAX (SETTINGS_ROWS_MAX + 5)
 
 enum { OPTION_HELP = 256, OPTION_VERSION, OPTION_CONFIG, OPTION_ACCEPT_GAP, OPTION_ROW };
 
@@ -91,7 +92,7 @@ static int read_options(int argc, char **argv, struct settings *settings, const 
     size_t n = 0;
     int option;
 
-    for (size_t i = 0; i < settings_n_rows && n < OPTIONS_MAX - 5; i++)
+    for (size_t i = 0; i < settings_n_rows; i++)
         options[n++] = (struct option){settings_rows[i].name, required_argument, NULL,
                                        OPTION_ROW + (int)i};
     options[n++] = (struct option){"config", required_argument, NULL, OPTION_CONFIG};

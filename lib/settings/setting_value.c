@@ -31,8 +31,12 @@ static void put_number(struct buf *out, const struct setting_row *row, uint64_t 
     case SETTING_MODE:
         buf_printf(out, "%04" PRIo64, v);
         break;
+    case SETTING_NUMBER:
+        buf_printf(out, "%" PRIu64, v);
+        break;
     case SETTING_STRING:
     case SETTING_CHOICE:
+    case SETTING_LIST:
         break;
     }
 }
@@ -54,18 +58,22 @@ void setting_value_put_range(struct buf *out, const struct setting_row *row)
     put_number(out, row, row->max);
 }
 
-static int parse_mode(const char *text, uint64_t *ret)
+/* Digits of a base up to ten, and nothing else. */
+static int parse_digits(const char *text, uint64_t base, uint64_t *ret)
 {
     uint64_t v = 0;
 
     if (*text == '\0')
         return -EINVAL;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '7')
+    for (const char *at = text; *at; at++)
+        if (*at < '0' || *at >= '0' + (int)base)
             return -EINVAL;
-        if (v > UINT64_MAX >> 3)
+    for (; *text; text++) {
+        uint64_t digit = (uint64_t)(*text - '0');
+
+        if (v > (UINT64_MAX - digit) / base)
             return -ERANGE;
-        v = v << 3 | (uint64_t)(*text - '0');
+        v = v * base + digit;
     }
     *ret = v;
     return 0;
@@ -85,6 +93,7 @@ static const char *expected_text(enum setting_type type)
 {
     switch (type) {
     case SETTING_STRING:
+    case SETTING_LIST:
         return "";
     case SETTING_SIZE:
         return "a size as 16MB (B, kB, MB, GB, TB)";
@@ -92,6 +101,8 @@ static const char *expected_text(enum setting_type type)
         return "a time as 10s (us, ms, s, min, h, d)";
     case SETTING_MODE:
         return "octal permissions as 0660";
+    case SETTING_NUMBER:
+        return "a whole number";
     case SETTING_CHOICE:
         return "one of ";
     }
@@ -104,7 +115,7 @@ static int refuse(const struct setting_row *row, const char *value, bool out_of_
 {
     struct buf shown = BUF_INIT, expected = BUF_INIT;
 
-    if (row->type == SETTING_STRING && *value == '\0') {
+    if ((row->type == SETTING_STRING || row->type == SETTING_LIST) && *value == '\0') {
         (void)snprintf(why, SETTINGS_WHY_SIZE, "%s must not be empty", row->name);
         return -EINVAL;
     }
@@ -126,10 +137,13 @@ static int parse_number(const struct setting_row *row, const char *value, uint64
     case SETTING_DURATION:
         return text_parse_duration(value, row->unit, ret);
     case SETTING_MODE:
-        return parse_mode(value, ret);
+        return parse_digits(value, 8, ret);
+    case SETTING_NUMBER:
+        return parse_digits(value, 10, ret);
     case SETTING_CHOICE:
         return parse_choice(value, row->choices, ret);
     case SETTING_STRING:
+    case SETTING_LIST:
         break;
     }
     return -EINVAL;
@@ -143,13 +157,26 @@ static bool string_fits(const struct setting_row *row, const char *text)
            (!row->characters || strspn(text, row->characters) == size);
 }
 
+/* What only the row itself knows of a text. */
+static int check_text(const struct setting_row *row, const char *text, char why[SETTINGS_WHY_SIZE])
+{
+    char fault[SETTINGS_WHY_SIZE];
+    int r = row->check ? row->check(text, fault) : 0;
+
+    if (r == -EINVAL)
+        (void)snprintf(why, SETTINGS_WHY_SIZE, "%s: %.480s", row->name, fault);
+    return r;
+}
+
 int setting_value_parse(const struct setting_row *row, const char *text, uint64_t *ret,
                         char why[SETTINGS_WHY_SIZE])
 {
     uint64_t number;
 
+    if (row->type == SETTING_LIST)
+        return *text ? check_text(row, text, why) : refuse(row, text, false, why);
     if (row->type == SETTING_STRING)
-        return string_fits(row, text) ? 0 : refuse(row, text, false, why);
+        return string_fits(row, text) ? check_text(row, text, why) : refuse(row, text, false, why);
 
     int r = parse_number(row, text, &number);
     if (r == -EINVAL)

@@ -11,12 +11,12 @@
 #include "base/macros.h"
 #include "settings/settings.h"
 
-/** Checks `text` as a value of the row; unless the row is a string, *ret is its number, as struct
+/** Checks `text` as a value of the row; unless the row is a string or a list, *ret is its number, as struct
  *  settings holds it. 0; -EINVAL with `why`, one clause without a full stop. */
 int setting_value_parse(const struct setting_row *row, const char *text, uint64_t *ret,
                         char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 
-/** What a row takes: its choices as "a|b", its bounds as "100ms to 1h", or as "1 to 9 characters of a-z". A
+/** What a row that is no list takes: its choices as "a|b", its bounds as "100ms to 1h", or as "1 to 9 characters of a-z". A
  *  string's row has a max and characters, or neither. */
 void setting_value_put_range(struct buf *out, const struct setting_row *row);
 

@@ -2,6 +2,7 @@
 #include "settings/settings.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,89 @@ const struct setting_row settings_rows[] = {
         .offset = offsetof(struct settings, heartbeat_interval),
     },
     {
+        .name = "allow",
+        .type = SETTING_LIST,
+        .max = 1000,
+        .reloadable = true,
+        .metavar = "RULE",
+        .sentence = "Who else than root and the router's own user may do what: any, user:NAME or group:NAME; then subscribe "
+                    "and patterns, durable and patterns of names, or control and requests.",
+        .offset = offsetof(struct settings, allow),
+    },
+    {
+        .name = "connections-per-uid",
+        .type = SETTING_NUMBER,
+        .preset = "256",
+        .min = 1,
+        .max = 1000,
+        .reloadable = true,
+        .metavar = "NUMBER",
+        .sentence = "Most connections of one user at a time; root and the router's own user are not counted.",
+        .offset = offsetof(struct settings, connections_per_uid),
+    },
+    {
+        .name = "subscriptions-per-uid",
+        .type = SETTING_NUMBER,
+        .preset = "128",
+        .min = 1,
+        .max = 1000,
+        .reloadable = true,
+        .metavar = "NUMBER",
+        .sentence = "Most subscriptions of one user: those that are connected, and the durable names that it has made; root "
+                    "and the router's own user are not counted.",
+        .offset = offsetof(struct settings, subscriptions_per_uid),
+    },
+    {
+        .name = "bytes-per-uid",
+        .type = SETTING_SIZE,
+        .preset = "8MB",
+        .min = 1 * MB,
+        .max = 64 * MB,
+        .reloadable = true,
+        .metavar = "SIZE",
+        .sentence = "Most bytes of unfinished frames, answers and filters that are held for one user; root and the router's "
+                    "own user are not counted.",
+        .offset = offsetof(struct settings, bytes_per_uid),
+    },
+    {
+        .name = "policy",
+        .type = SETTING_LIST,
+        .max = 1000,
+        .reloadable = true,
+        .metavar = "RULE",
+        .sentence = "What is asked of the signatures of a pattern's messages: the pattern, then ignore, verify or require; "
+                    "the first that matches counts, without one it is ignore.",
+        .offset = offsetof(struct settings, policy),
+    },
+    {
+        .name = "trust-file",
+        .type = SETTING_STRING,
+        .preset = "/etc/walbus/trust",
+        .min = 1,
+        .reloadable = true,
+        .metavar = "FILE",
+        .sentence = "Which keys are trusted, and for which prefixes.",
+        .offset = offsetof(struct settings, trust_file),
+    },
+    {
+        .name = "audience",
+        .type = SETTING_STRING,
+        .metavar = "TEXT",
+        .sentence = "For whom messages are signed, where a key of the trust file says nothing else; without it nobody in "
+                    "particular.",
+        .offset = offsetof(struct settings, audience),
+    },
+    {
+        .name = "quarantine-size",
+        .type = SETTING_SIZE,
+        .preset = "256MB",
+        .min = 1 * MB,
+        .max = UINT64_C(1) << 50,
+        .metavar = "SIZE",
+        .sentence = "How much is kept of the messages that policy has kept back.",
+        .offset = offsetof(struct settings, quarantine_size),
+    },
+    {
         .name = "log-format",
         .type = SETTING_CHOICE,
         .preset = "text",
@@ -200,6 +284,7 @@ const struct setting_row settings_rows[] = {
         .type = SETTING_CHOICE,
         .preset = "info",
         .choices = log_levels,
+        .reloadable = true,
         .metavar = "LEVEL",
         .sentence = "The least serious log lines that are written.",
         .offset = offsetof(struct settings, log_level),
@@ -219,6 +304,19 @@ static char **string_of(struct settings *s, const struct setting_row *row)
 static uint64_t *number_of(struct settings *s, const struct setting_row *row)
 {
     return (uint64_t *)(void *)((char *)s + row->offset);
+}
+
+static struct setting_list *list_of(struct settings *s, const struct setting_row *row)
+{
+    return (struct setting_list *)(void *)((char *)s + row->offset);
+}
+
+static void list_clear(struct setting_list *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        free(list->values[i]);
+    free(list->values);
+    *list = (struct setting_list){0};
 }
 
 static enum setting_source *source_of(struct settings *s, const struct setting_row *row)
@@ -249,7 +347,44 @@ void settings_deinit(struct settings *s)
     for (size_t i = 0; i < N_ROWS; i++)
         if (settings_rows[i].type == SETTING_STRING)
             free(*string_of(s, &settings_rows[i]));
+        else if (settings_rows[i].type == SETTING_LIST)
+            list_clear(list_of(s, &settings_rows[i]));
     *s = (struct settings){0};
+}
+
+static int set_string(char **at, const char *value)
+{
+    char *copy = strdup(value);
+
+    if (!copy)
+        return -ENOMEM;
+    free(*at);
+    *at = copy;
+    return 0;
+}
+
+/* One value more; `replace`: all that there was came from a weaker source. */
+static int set_list(struct setting_list *list, const struct setting_row *row, const char *value, bool replace,
+                    char why[SETTINGS_WHY_SIZE])
+{
+    struct setting_list before = *list;
+    size_t n = replace ? 0 : before.n;
+
+    if (n >= row->max) {
+        (void)snprintf(why, SETTINGS_WHY_SIZE, "%s may be given %" PRIu64 " times", row->name, row->max);
+        return -EINVAL;
+    }
+    char *copy = strdup(value);
+    char **values = copy ? reallocarray(replace ? NULL : before.values, n + 1, sizeof *values) : NULL;
+    if (!values) {
+        free(copy);
+        return -ENOMEM;
+    }
+    if (replace)
+        list_clear(&before);
+    values[n] = copy;
+    *list = (struct setting_list){.values = values, .n = n + 1};
+    return 0;
 }
 
 int settings_set(struct settings *s, const struct setting_row *row, const char *value,
@@ -262,16 +397,14 @@ int settings_set(struct settings *s, const struct setting_row *row, const char *
 
     if (r < 0 || *source_of(s, row) > source)
         return r;
-    if (row->type == SETTING_STRING) {
-        char *copy = strdup(value);
-
-        if (!copy)
-            return -ENOMEM;
-        free(*string_of(s, row));
-        *string_of(s, row) = copy;
-    } else {
+    if (row->type == SETTING_STRING)
+        r = set_string(string_of(s, row), value);
+    else if (row->type == SETTING_LIST)
+        r = set_list(list_of(s, row), row, value, *source_of(s, row) < source, why);
+    else
         *number_of(s, row) = number;
-    }
+    if (r < 0)
+        return r;
     *source_of(s, row) = source;
     return 0;
 }
@@ -320,7 +453,10 @@ static void put_help_row(struct buf *out, const struct setting_row *row, bool co
     const char *separator = " (";
 
     buf_printf(out, "  --%s %s\n      %s", row->name, row->metavar, row->sentence);
-    if (row->choices || row->max) {
+    if (row->type == SETTING_LIST) {
+        buf_printf(out, "%smay be given again, up to %" PRIu64 " times", separator, row->max);
+        separator = "; ";
+    } else if (row->choices || row->max) {
         buf_append_str(out, separator);
         setting_value_put_range(out, row);
         separator = "; ";

@@ -19,7 +19,7 @@
 
 #define SETTINGS_WHY_SIZE 512
 /** Room for the table's rows. */
-#define SETTINGS_ROWS_MAX 24
+#define SETTINGS_ROWS_MAX 40
 
 enum setting_source { SETTING_DEFAULT = 0, SETTING_FILE, SETTING_ENVIRONMENT, SETTING_OPTION };
 
@@ -29,11 +29,19 @@ enum setting_type {
     SETTING_DURATION, /* uint64_t, µs */
     SETTING_MODE,     /* uint64_t, octal file mode */
     SETTING_CHOICE,   /* uint64_t, index into `choices` */
+    SETTING_NUMBER,   /* uint64_t, a count */
+    SETTING_LIST,     /* struct setting_list: given again it is one value more */
 };
 
 enum when_full { WHEN_FULL_PAUSE = 0, WHEN_FULL_DISCARD };
 
-/** What the table fills. Strings are owned; free with settings_deinit. NULL: not set. */
+/** The values of a SETTING_LIST, in the order in which they were given. */
+struct setting_list {
+    char **values;
+    size_t n;
+};
+
+/** What the table fills. Strings and lists are owned; free with settings_deinit. NULL: not set. */
 struct settings {
     char *dsn;
     char *slot;
@@ -47,6 +55,13 @@ struct settings {
     uint64_t sync_interval;               /* µs */
     uint64_t when_full;                   /* enum when_full */
     uint64_t heartbeat_interval; /* µs */
+    struct setting_list allow;   /* rules of who may do what */
+    uint64_t connections_per_uid, subscriptions_per_uid;
+    uint64_t bytes_per_uid;      /* bytes */
+    struct setting_list policy;  /* which prefixes must be signed */
+    char *trust_file;
+    char *audience;
+    uint64_t quarantine_size;    /* bytes */
     uint64_t log_format; /* enum log_format */
     uint64_t log_level;  /* enum log_level */
     enum setting_source sources[SETTINGS_ROWS_MAX]; /* by row */
@@ -57,10 +72,14 @@ struct setting_row {
     enum setting_type type;
     const char *unit;   /* durations: unit of a bare number */
     const char *preset; /* the default, as it would be written; NULL: none */
-    uint64_t min, max;  /* bounds of numbers; of a string its bytes, with a max of 0 as many as one likes */
+    uint64_t min, max;  /* bounds of numbers; of a string its bytes, with a max of 0 as many as one likes; of a list the
+                           max is the most values */
     const char *characters;      /* all that a string may be made of; NULL: any */
     const char *characters_text; /* the same for people */
     const char *const *choices; /* NULL-terminated, for SETTING_CHOICE */
+    /** Looks at a string or at one value of a list, or NULL. It is pure: names of users, files and such are not looked up,
+     *  as walbus reads the file too. 0; -EINVAL with `why`, one clause without the row's name and a full stop; -ENOMEM. */
+    int (*check)(const char *value, char why[SETTINGS_WHY_SIZE]);
     const char *environment; /* variable, or NULL */
     bool environment_for_command; /* only walbus reads the variable: it names the router to talk to,
                                      and a router must not be moved by it */
@@ -80,7 +99,8 @@ extern const size_t settings_n_rows;
 int settings_init(struct settings *ret) MUST_CHECK;
 void settings_deinit(struct settings *s);
 
-/** Sets one row from text unless a stronger source has set it; the text is checked in either case.
+/** Sets one row from text unless a stronger source has set it; the text is checked in either case. A list gets one value
+ *  more; the first value of a stronger source takes the place of all that it had.
  *  0; -EINVAL with `why`, one clause without a full stop; -ENOMEM. */
 int settings_set(struct settings *s, const struct setting_row *row, const char *value,
                  enum setting_source source, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;

@@ -180,7 +180,7 @@ static int file_key(void *user, const char *section, const char *name, const cha
                    nearest ? "unknown setting \"%s\"; did you mean \"%s\"?"
                            : "unknown setting \"%s\"%s",
                    setting_value_shown(&word, name, strlen(name)), nearest ? nearest : "");
-    } else if (f->set_at[row - settings_rows]) {
+    } else if (row->type != SETTING_LIST && f->set_at[row - settings_rows]) {
         file_fault(f, "%s was set before, in line %lu", row->name, f->set_at[row - settings_rows]);
     } else {
         int r = settings_set(f->settings, row, value ? value : "", SETTING_FILE, fault);

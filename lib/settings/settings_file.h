@@ -10,7 +10,7 @@
 #define SETTINGS_DEFAULT_FILE "/etc/walbus/walbus.conf"
 
 /** Reads a file. A missing one is -ENOENT, without `why`. Every fault is -EINVAL with file and line in
- *  `why` ("/etc/walbus/walbus.conf:3: …"): a syntax error, an unknown section or key, a key twice, a value that is
+ *  `why` ("/etc/walbus/walbus.conf:3: …"): a syntax error, an unknown section or key, a key twice that is no list, a value that is
  *  not accepted, a NUL, a line that is too long. A file that cannot be opened or read: -EINVAL. -ENOMEM.
  *  After a fault the lines above it are set. Not for two threads at once: inih's limits are global. */
 int settings_from_file(struct settings *s, const char *path,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "environment.h"
+#include "settings/setting_value.h"
 #include "unit.h"
 
 static int set(struct settings *s, const char *name, const char *value, enum setting_source source,
@@ -58,6 +59,8 @@ START_TEST(rows_are_whole)
         ck_assert_int_eq(row->choices != NULL, row->type == SETTING_CHOICE);
         ck_assert_int_eq(row->unit != NULL, row->type == SETTING_DURATION);
         ck_assert_int_eq(row->characters != NULL, row->type == SETTING_STRING && row->max > 0);
+        ck_assert(!row->check || row->type == SETTING_STRING || row->type == SETTING_LIST);
+        ck_assert(row->type != SETTING_LIST || (row->max > 0 && !row->preset && !row->environment));
         ck_assert_int_eq(row->characters != NULL, row->characters_text != NULL);
         ck_assert_uint_le(row->offset, sizeof(struct settings) - sizeof(uint64_t));
         ck_assert_ptr_eq(settings_find(row->name), row);
@@ -103,6 +106,23 @@ START_TEST(values)
         {"heartbeat-interval", "10 parsecs",
          "heartbeat-interval is \"10 parsecs\", but must be a time as 10s (us, ms, s, min, h, d)",
          0},
+        {"connections-per-uid", "1", NULL, 1},
+        {"connections-per-uid", "0001000", NULL, 1000},
+        {"connections-per-uid", "0", "connections-per-uid is \"0\", but must be from 1 to 1000", 0},
+        {"connections-per-uid", "1001", "connections-per-uid is \"1001\", but must be from 1 to 1000", 0},
+        {"connections-per-uid", "18446744073709551616",
+         "connections-per-uid is \"18446744073709551616\", but must be from 1 to 1000", 0},
+        {"connections-per-uid", "", "connections-per-uid is \"\", but must be a whole number", 0},
+        {"connections-per-uid", "-1", "connections-per-uid is \"-1\", but must be a whole number", 0},
+        {"connections-per-uid", "+1", "connections-per-uid is \"+1\", but must be a whole number", 0},
+        {"connections-per-uid", "1k", "connections-per-uid is \"1k\", but must be a whole number", 0},
+        {"connections-per-uid", "0x10", "connections-per-uid is \"0x10\", but must be a whole number", 0},
+        {"bytes-per-uid", "1MB", NULL, 1u << 20},
+        {"bytes-per-uid", "1023kB", "bytes-per-uid is \"1023kB\", but must be from 1MB to 64MB", 0},
+        {"quarantine-size", "1GB", NULL, 1u << 30},
+        {"allow", "", "allow must not be empty", 0},
+        {"policy", "", "policy must not be empty", 0},
+        {"trust-file", "", "trust-file must not be empty", 0},
         {"log-format", "text", NULL, LOG_FORMAT_TEXT},
         {"log-format", "json", NULL, LOG_FORMAT_JSON},
         {"log-format", "xml", "log-format is \"xml\", but must be one of text|json", 0},
@@ -217,6 +237,95 @@ START_TEST(stronger_sources_win_in_any_order)
 }
 END_TEST
 
+static int refuses_x(const char *value, char why[SETTINGS_WHY_SIZE])
+{
+    if (strcmp(value, "memory") == 0)
+        return -ENOMEM;
+    if (*value != 'x')
+        return 0;
+    (void)snprintf(why, SETTINGS_WHY_SIZE, "an x is too much");
+    return -EINVAL;
+}
+
+START_TEST(check_of_a_row)
+{
+    static const enum setting_type types[] = {SETTING_STRING, SETTING_LIST};
+
+    for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+        struct setting_row row = {.name = "row", .type = types[i], .check = refuses_x};
+        char why[SETTINGS_WHY_SIZE] = "";
+        uint64_t number = 7;
+
+        ck_assert_int_eq(setting_value_parse(&row, "y", &number, why), 0);
+        ck_assert_uint_eq(number, 7);
+        ck_assert_str_eq(why, "");
+        ck_assert_int_eq(setting_value_parse(&row, "memory", &number, why), -ENOMEM);
+        ck_assert_int_eq(setting_value_parse(&row, "x", &number, why), -EINVAL);
+        ck_assert_str_eq(why, "row: an x is too much");
+        row.min = 1;
+        ck_assert_int_eq(setting_value_parse(&row, "", &number, why), -EINVAL);
+        ck_assert_str_eq(why, "row must not be empty");
+    }
+}
+END_TEST
+
+static void expect_policies(const struct settings *s, const char *expected)
+{
+    struct buf have = BUF_INIT;
+
+    for (size_t i = 0; i < s->policy.n; i++)
+        buf_printf(&have, "%s;", s->policy.values[i]);
+    ck_assert_str_eq(buf_str(&have), expected);
+    buf_deinit(&have);
+}
+
+/* Each source's whole list takes the place of a weaker one's, in whatever order they come. */
+START_TEST(lists)
+{
+    struct settings s;
+    char why[SETTINGS_WHY_SIZE];
+
+    ck_assert_int_eq(settings_init(&s), 0);
+    expect_policies(&s, "");
+    ck_assert_ptr_null(s.policy.values);
+    ck_assert_int_eq(set(&s, "policy", "a verify", SETTING_FILE, why), 0);
+    ck_assert_int_eq(set(&s, "policy", "b verify", SETTING_FILE, why), 0);
+    ck_assert_int_eq(set(&s, "policy", "a verify", SETTING_FILE, why), 0);
+    expect_policies(&s, "a verify;b verify;a verify;");
+    ck_assert_int_eq(source_of(&s, "policy"), SETTING_FILE);
+    ck_assert_int_eq(set(&s, "policy", "", SETTING_OPTION, why), -EINVAL);
+    expect_policies(&s, "a verify;b verify;a verify;");
+    ck_assert_int_eq(set(&s, "policy", "c require", SETTING_OPTION, why), 0);
+    expect_policies(&s, "c require;");
+    ck_assert_int_eq(set(&s, "policy", "d verify", SETTING_FILE, why), 0);
+    ck_assert_int_eq(set(&s, "policy", "e ignore", SETTING_OPTION, why), 0);
+    expect_policies(&s, "c require;e ignore;");
+    ck_assert_uint_eq(s.allow.n, 0);
+    ck_assert_int_eq(source_of(&s, "policy"), SETTING_OPTION);
+    settings_deinit(&s);
+    ck_assert_uint_eq(s.policy.n, 0);
+    ck_assert_ptr_null(s.policy.values);
+}
+END_TEST
+
+START_TEST(lists_are_bounded)
+{
+    const struct setting_row *row = settings_find("policy");
+    struct settings s;
+    char why[SETTINGS_WHY_SIZE];
+
+    ck_assert_int_eq(settings_init(&s), 0);
+    for (uint64_t i = 0; i < row->max; i++)
+        ck_assert_int_eq(set(&s, "policy", "a verify", SETTING_FILE, why), 0);
+    ck_assert_int_eq(set(&s, "policy", "a verify", SETTING_FILE, why), -EINVAL);
+    ck_assert_str_eq(why, "policy may be given 1000 times");
+    ck_assert_uint_eq(s.policy.n, row->max);
+    ck_assert_int_eq(set(&s, "policy", "a verify", SETTING_OPTION, why), 0);
+    ck_assert_uint_eq(s.policy.n, 1);
+    settings_deinit(&s);
+}
+END_TEST
+
 START_TEST(environment)
 {
     struct settings s;
@@ -269,6 +378,8 @@ START_TEST(help)
     ck_assert_ptr_nonnull(
         strstr(buf_str(&all), " (100ms to 1h; default 10s; a bare number is in ms)\n"));
     ck_assert_ptr_nonnull(strstr(buf_str(&all), " (debug|info|warning|error; default info)\n"));
+    ck_assert_ptr_nonnull(strstr(buf_str(&all), " (1 to 1000; default 256)\n"));
+    ck_assert_ptr_nonnull(strstr(buf_str(&all), " (may be given again, up to 1000 times)\n"));
     ck_assert_ptr_nonnull(strstr(buf_str(&all), " (environment WALBUS_DSN)\n"));
     ck_assert_ptr_null(strstr(buf_str(&all), "WALBUS_SOCKET"));
     ck_assert_ptr_nonnull(strstr(buf_str(&command), "; environment WALBUS_SOCKET)\n"));
@@ -282,4 +393,4 @@ START_TEST(help)
 END_TEST
 
 UNIT_MAIN("settings", defaults, rows_are_whole, values, long_values_are_cut_in_messages_only,
-          stronger_sources_win_in_any_order, environment, help)
+          stronger_sources_win_in_any_order, check_of_a_row, lists, lists_are_bounded, environment, help)

@@ -57,6 +57,15 @@ START_TEST(file_sets)
                                "when-full = discard\n"
                                "expire-after = 0\n"
                                "heartbeat-interval = 5 s\n"
+                               "allow = any subscribe orders.> ; to all\n"
+                               "connections-per-uid = 3\n"
+                               "policy = > verify\n"
+                               "allow = user:x control status\n"
+                               "subscriptions-per-uid = 4\n"
+                               "bytes-per-uid = 2MB\n"
+                               "trust-file = /srv/trust\n"
+                               "audience = shop\n"
+                               "quarantine-size = 3MB\n"
                                "log-format = json\n"
                                "log-level = debug", /* no newline at the end */
                                why),
@@ -76,6 +85,17 @@ START_TEST(file_sets)
     ck_assert_uint_eq(s.when_full, WHEN_FULL_DISCARD);
     ck_assert_uint_eq(s.expire_after, 0);
     ck_assert_uint_eq(s.heartbeat_interval, 5000000);
+    ck_assert_uint_eq(s.allow.n, 2);
+    ck_assert_str_eq(s.allow.values[0], "any subscribe orders.>");
+    ck_assert_str_eq(s.allow.values[1], "user:x control status");
+    ck_assert_uint_eq(s.policy.n, 1);
+    ck_assert_str_eq(s.policy.values[0], "> verify");
+    ck_assert_uint_eq(s.connections_per_uid, 3);
+    ck_assert_uint_eq(s.subscriptions_per_uid, 4);
+    ck_assert_uint_eq(s.bytes_per_uid, 2u << 20);
+    ck_assert_str_eq(s.trust_file, "/srv/trust");
+    ck_assert_str_eq(s.audience, "shop");
+    ck_assert_uint_eq(s.quarantine_size, 3u << 20);
     ck_assert_uint_eq(s.log_format, LOG_FORMAT_JSON);
     ck_assert_uint_eq(s.log_level, LOG_DEBUG);
     for (size_t i = 0; i < settings_n_rows; i++)
@@ -136,6 +156,7 @@ START_TEST(file_faults)
         {"[walbusd]\nslot = a\n  more = b\n", "FILE:3: unknown setting \"more\""},
         {"[walbusd]\nslot = a\n  more\n", "FILE:3: neither a [section] nor \"name = value\""},
         {"[walbusd]\nslot =\n", "FILE:2: slot must not be empty"},
+        {"[walbusd]\npolicy = > verify\npolicy =\n", "FILE:3: policy must not be empty"},
         {"[walbusd]\nslot = ; a comment\n", "FILE:2: slot must not be empty"},
         {"[walbusd]\nlog-level = loud\n",
          "FILE:2: log-level is \"loud\", but must be one of debug|info|warning|error"},
@@ -273,7 +294,10 @@ START_TEST(file_under_options)
 
     ck_assert_int_eq(settings_init(&s), 0);
     ck_assert_int_eq(settings_set(&s, settings_find("slot"), "option", SETTING_OPTION, why), 0);
-    ck_assert_int_eq(read_text(&s, "[walbusd]\nslot = file\npublication = file\n", why), 0);
+    ck_assert_int_eq(settings_set(&s, settings_find("policy"), "a verify", SETTING_OPTION, why), 0);
+    ck_assert_int_eq(read_text(&s, "[walbusd]\nslot = file\npublication = file\npolicy = b verify\n", why), 0);
+    ck_assert_uint_eq(s.policy.n, 1);
+    ck_assert_str_eq(s.policy.values[0], "a verify");
     ck_assert_str_eq(s.slot, "option");
     ck_assert_str_eq(s.publication, "file");
     settings_deinit(&s);
