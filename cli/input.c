@@ -58,23 +58,38 @@ const char *input_operand_name(const char *operand)
     return *operand == '@' ? operand + 1 : "DATA";
 }
 
-int input_read_operand(const char *operand, struct buf *out)
+/* The whole of a file, or of stdin for NULL. */
+static int read_whole(const char *path, struct buf *out)
 {
-    bool from_stdin = strcmp(operand, "-") == 0;
-    struct input *in;
+    struct input *in = calloc(1, sizeof *in);
     int r;
 
-    if (!from_stdin && *operand != '@') {
-        buf_append_str(out, operand);
-        return out->failed ? -ENOMEM : 0;
-    }
-    in = calloc(1, sizeof *in);
     if (!in)
         return -ENOMEM;
-    in->fd = from_stdin ? STDIN_FILENO : open(operand + 1, O_RDONLY | O_CLOEXEC);
+    in->fd = path ? open(path, O_RDONLY | O_CLOEXEC) : STDIN_FILENO;
     r = in->fd < 0 ? -errno : input_take(in, -1, out);
-    if (!from_stdin)
+    if (path)
         (void)fd_close(in->fd);
     free(in);
     return r < 0 ? r : 0;
+}
+
+int input_read_operand(const char *operand, struct buf *out)
+{
+    bool from_stdin = strcmp(operand, "-") == 0;
+
+    if (from_stdin || *operand == '@')
+        return read_whole(from_stdin ? NULL : operand + 1, out);
+    buf_append_str(out, operand);
+    return out->failed ? -ENOMEM : 0;
+}
+
+const char *input_file_name(const char *path)
+{
+    return strcmp(path, "-") == 0 ? "stdin" : path;
+}
+
+int input_read_file(const char *path, struct buf *out)
+{
+    return read_whole(strcmp(path, "-") == 0 ? NULL : path, out);
 }

@@ -35,4 +35,8 @@ int input_read_operand(const char *operand, struct buf *out) MUST_CHECK;
 /** What to call an operand in a message: the file's name, "stdin", or "DATA". */
 const char *input_operand_name(const char *operand);
 
+/** The same for an operand that is a file's name, or - for stdin. */
+int input_read_file(const char *path, struct buf *out) MUST_CHECK;
+const char *input_file_name(const char *path);
+
 #endif

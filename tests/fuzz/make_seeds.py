@@ -418,6 +418,29 @@ for what, data in {
 }.items():
     seed("cose_sign1", what, data)
 
+# ---- what inspect explains: the same, and what is malformed inside a message ----
+
+for (fuzzer, what), data in list(SEEDS.items()):
+    if fuzzer in ("event", "cose_key", "cose_sign1"):
+        seed("explain", f"{fuzzer}-{what}", data)
+for what, data in {
+    "empty": b"",
+    "text": "{\"order\": 17}\n",
+    "bytes": b"\xff\0\x1b[31m",
+    "cbor": cbor({"a": [1, -1, None, b"x", "y" * 60, True]}),
+    "cbor-numbers": h("84f93e00fb3ff199999999999a3bfffffffffffffffff0"),
+    "cbor-in-chunks": h("9f7f6161ff5f4162ffbfffff"),
+    "text-not-utf8": SIGN1 + sign1(PROTECTED, {}, h("a1626140ff00")) + cbor("x"),
+    "payload-text-not-utf8": SIGN1 + sign1(PROTECTED, {}, h("a1616bff6361ff6202")),
+    "payload-truncated": SIGN1 + sign1(PROTECTED, {}, h("a2616b")),
+    "payload-trailing": SIGN1 + sign1(PROTECTED, {}, h("a0616b")),
+    "payload-text": SIGN1 + sign1(PROTECTED, {}, b"\x1b]0;title\x07"),
+    "event-text-drives-a-terminal": attributes({"x": "\x1b[2J\u202e\x07"}),
+    "event-text-cut-in-a-character": attributes({"x": "a" * 47 + "\u20ac" * 9}),
+    "event-text-not-utf8": EVENT + h("a1626964636180ff"),
+}.items():
+    seed("explain", what, data)
+
 # ---- filters: steps as in fuzz_filters.c ----
 
 S_ADD, S_REMOVE, S_LOOKUP = range(3)

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_CLI_FILE_WRITE_H
+#define WALBUS_CLI_FILE_WRITE_H
+
+/* Files that are there whole and on disk, or not at all. */
+
+#include <sys/stat.h>
+
+#include "base/bytes.h"
+#include "base/macros.h"
+
+/** Makes a file that must not be there yet, not even as a dangling symbolic link, and syncs it; of a
+ *  failure nothing is left. 0; -EEXIST; another negative errno. */
+int file_write_new(const char *path, mode_t mode, struct bytes content) MUST_CHECK;
+
+/**
+ * Puts `content` into the place of the file at `path`, by a file beside it that is synced and
+ * renamed: who reads gets the old one or the new one. `like` is what the old one is, or NULL when
+ * there is none: its mode and owner are kept, and it is a failure when they cannot be; without, the
+ * mode is 0644 less the umask. 0 or a negative errno, and the old one is as it was.
+ */
+int file_write_replace(const char *path, const struct stat *like, struct bytes content) MUST_CHECK;
+
+/** Syncs the folder that `path` is in, so that its name is on disk. 0 or a negative errno. */
+int file_write_sync_folder(const char *path) MUST_CHECK;
+
+/** What is at `path`, itself and not what it points to: "a file", "a symbolic link", …; never NULL. */
+const char *file_write_what_is_at(const char *path);
+
+#endif
