@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: PostgreSQL
 """check_layers.py SOURCE-ROOT: the #include "…" lines point only where HACKING.md's layers allow.
 
-lib/base <- lib/codec <- lib/pg <- { lib/client, lib/settings }; the daemon is made of all but lib/client and its
+lib/base <- lib/codec <- { lib/keys, lib/pg } <- { lib/client, lib/settings }; the daemon is made of all but lib/client and its
 public headers, the command of all, but of lib/client by the public headers alone, and neither includes the other's
 headers; public headers include public headers only. And nothing of main.c is in the static libraries of the two
 programs.
@@ -17,11 +17,12 @@ ALLOWED = {
     "include/walbus": set(),
     "lib/base": set(),
     "lib/codec": {"lib/base"},
+    "lib/keys": {"lib/base", "lib/codec"},
     "lib/pg": {"lib/base", "lib/codec"},
     "lib/settings": {"lib/base", "lib/codec", "lib/pg"},
-    "lib/client": {"include/walbus", "lib/base", "lib/codec", "lib/pg"},
-    "daemon": {"lib/base", "lib/codec", "lib/pg", "lib/settings"},
-    "cli": {"include/walbus", "lib/base", "lib/codec", "lib/pg", "lib/settings"},
+    "lib/client": {"include/walbus", "lib/base", "lib/codec", "lib/keys", "lib/pg"},
+    "daemon": {"lib/base", "lib/codec", "lib/keys", "lib/pg", "lib/settings"},
+    "cli": {"include/walbus", "lib/base", "lib/codec", "lib/keys", "lib/pg", "lib/settings"},
 }
 # Where a name between quotes is looked for, after the includer's own folder.
 ROOTS = ("lib", "include")

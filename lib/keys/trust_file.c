@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "keys/trust_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+int trust_file_read(const char *path, struct trust **ret, char why[TRUST_FILE_WHY_SIZE])
+{
+    struct file_content file;
+    struct trust_fault fault;
+    char file_why[FILE_WHY_SIZE];
+    int r = file_read(path, TRUST_TEXT_MAX, 0, &file, file_why);
+
+    if (r < 0) {
+        (void)snprintf(why, TRUST_FILE_WHY_SIZE, "%s", file_why);
+        return r;
+    }
+    r = trust_parse(file_bytes(&file), ret, &fault);
+    file_content_deinit(&file);
+    if (r == -ENOMEM)
+        (void)snprintf(why, TRUST_FILE_WHY_SIZE, "%.200s: There is no memory for it.", path);
+    else if (r < 0)
+        (void)snprintf(why, TRUST_FILE_WHY_SIZE, "%.200s: %s", path, fault.why);
+    return r == -EINVAL ? -EBADMSG : r;
+}
+
+int trust_file_init(struct trust_file *file, const char *path, char why[TRUST_FILE_WHY_SIZE])
+{
+    struct trust_file f = {.trust = NULL};
+    int r = watched_file_init(&f.watched, path, WATCHED_FILE_INTERVAL_NS);
+
+    if (r < 0) {
+        (void)snprintf(why, TRUST_FILE_WHY_SIZE, "%.200s: %s.", path, strerror(-r));
+        return r;
+    }
+    (void)watched_file_look(&f.watched);
+    r = trust_file_read(f.watched.path, &f.trust, why);
+    if (r < 0) {
+        watched_file_deinit(&f.watched);
+        return r;
+    }
+    (void)watched_file_good(&f.watched);
+    *file = f;
+    return 0;
+}
+
+void trust_file_deinit(struct trust_file *file)
+{
+    watched_file_deinit(&file->watched);
+    file->trust = trust_unref(file->trust);
+}
+
+/* Reads what was looked at. */
+static enum trust_file_news take(struct trust_file *file, char why[TRUST_FILE_WHY_SIZE],
+                                 bool *ret_said)
+{
+    struct trust *trust;
+
+    if (trust_file_read(file->watched.path, &trust, why) < 0) {
+        *ret_said = !watched_file_bad(&file->watched, why);
+        return TRUST_FILE_BROKEN;
+    }
+    (void)watched_file_good(&file->watched);
+    (void)trust_unref(file->trust);
+    file->trust = trust;
+    return TRUST_FILE_NEW;
+}
+
+enum trust_file_news trust_file_refresh(struct trust_file *file, uint64_t now_ns,
+                                        char why[TRUST_FILE_WHY_SIZE])
+{
+    bool said = false;
+
+    if (!watched_file_is_due(&file->watched, now_ns) ||
+        watched_file_look(&file->watched) == WATCHED_SAME)
+        return TRUST_FILE_SAME;
+    enum trust_file_news news = take(file, why, &said);
+
+    return said ? TRUST_FILE_SAME : news;
+}
+
+enum trust_file_news trust_file_reload(struct trust_file *file, char why[TRUST_FILE_WHY_SIZE])
+{
+    bool said;
+
+    (void)watched_file_look(&file->watched);
+    return take(file, why, &said);
+}
