@@ -139,7 +139,7 @@ static int be_patient(const char *command, struct pg_conn *conn)
 }
 
 int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
-              enum precondition_asker asker, struct server_facts *ret_facts)
+              unsigned askers, struct server_facts *ret_facts)
 {
     struct precondition_finding findings[PRECONDITION_MAX];
     const char *slot = cli->settings.slot, *publication = cli->settings.publication;
@@ -158,7 +158,7 @@ int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
     if (status != CLI_OK)
         return status;
     status = report_all(command, findings,
-                        precondition_check(&facts, slot, publication, asker, findings));
+                        precondition_check(&facts, slot, publication, askers, findings));
     if (status == CLI_OK)
         status = be_patient(command, conn); /* no pooler is in front: the session is ours */
     if (status == CLI_OK)

@@ -24,12 +24,12 @@ int cli_run_connected(struct cli *cli, const char *command, void *state, int arg
                       int (*work)(struct cli *cli, void *state, struct pg_conn *conn));
 
 /**
- * Reads the facts and evaluates the table for `asker`. CLI_OK when all is well, and no time-out of
- * role or database cuts the session from then on; else says every finding and its mend on stderr
- * and returns CLI_FAILED (CLI_UNREACHABLE when the connection broke).
+ * Reads the facts and evaluates the table for `askers`, as precondition_check() does. CLI_OK when all
+ * is well, and no time-out of role or database cuts the session from then on; else says every finding
+ * and its mend on stderr and returns CLI_FAILED (CLI_UNREACHABLE when the connection broke).
  */
 int cli_check(struct cli *cli, const char *command, struct pg_conn *conn,
-              enum precondition_asker asker, struct server_facts *ret_facts) MUST_CHECK;
+              unsigned askers, struct server_facts *ret_facts) MUST_CHECK;
 
 /** Says "walbus COMMAND: FINDING" and the mend on a line of its own. */
 void cli_report(const char *command, const char *finding, const char *mend);

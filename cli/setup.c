@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pg/connect.h"
+#include "restrict.h"
 #include "server.h"
 #include "slot_wait.h"
 
@@ -17,15 +18,20 @@
 
 struct setup {
     bool failover;
+    bool restricts;
+    struct restrict_roles grant;
 };
 
 static int take_option(void *state, const struct cli_option *option, const char *value)
 {
     struct setup *s = state;
 
-    (void)option; /* there is one */
-    (void)value;
-    s->failover = true;
+    if (strcmp(option->name, "grant") == 0)
+        return restrict_add(&s->grant, value);
+    if (strcmp(option->name, "restrict") == 0)
+        s->restricts = true;
+    else
+        s->failover = true;
     return CLI_OK;
 }
 
@@ -104,7 +110,10 @@ static int set_up(struct cli *cli, void *state, struct pg_conn *conn)
     enum made made = WAS_THERE;
     struct server_facts facts;
 
-    int status = cli_check(cli, NAME, conn, PRECONDITION_FOR_SETUP, &facts);
+    int status = cli_check(
+        cli, NAME, conn,
+        s->restricts ? PRECONDITION_FOR_SETUP | PRECONDITION_FOR_RESTRICT : PRECONDITION_FOR_SETUP,
+        &facts);
     if (status != CLI_OK)
         return status;
     if (s->failover && facts.version_num < FAILOVER_SERVER)
@@ -117,6 +126,11 @@ static int set_up(struct cli *cli, void *state, struct pg_conn *conn)
     }
 
     cli_begin_change(cli, "Publication and slot are there");
+    /* Before the slot, which may be long in coming. */
+    if (s->restricts)
+        status = restrict_publishing(cli, conn, &s->grant);
+    if (status != CLI_OK)
+        return status;
     /* The publication first: the server looks it up as of the WAL that it decodes, so one made
      * after the slot would be missing for everything in between. */
     if (!facts.publication_exists)
@@ -144,11 +158,18 @@ static int set_up(struct cli *cli, void *state, struct pg_conn *conn)
 
 static int run(struct cli *cli, void *state, int argc, char **argv)
 {
+    const struct setup *s = state;
+
+    if (s->grant.n > 0 && !s->restricts)
+        return cli_usage(NAME, "--grant says who may still publish; --restrict is missing.");
     return cli_run_connected(cli, NAME, state, argc, argv, set_up);
 }
 
 static const struct cli_option options[] = {
     {"failover", NULL, "Make the slot one that standbys keep in step (PostgreSQL 17 and newer)."},
+    {"restrict", NULL,
+     "Let only the router's role and those of --grant publish in this database (needs a superuser)."},
+    {"grant", "ROLE", "With --restrict: let this role publish. May be repeated."},
     {NULL, NULL, NULL},
 };
 
@@ -164,9 +185,14 @@ const struct cli_command cli_command_setup = {
         "Creating a slot waits for the end of every transaction that has written something,\n"
         "prepared ones included; after a second those are named.\n"
         "\n"
+        "Everybody may publish, on any prefix, until --restrict takes the right to execute\n"
+        "pg_logical_emit_message from PUBLIC. The role that reads the slot at this moment keeps it;\n"
+        "while no router runs, name its role with --grant.\n"
+        "\n"
         "Examples:\n"
         "  walbus setup --dsn 'host=/run/postgresql dbname=shop'\n"
-        "  walbus setup --dsn postgresql://db.example/shop --slot shop_bus --publication shop_bus",
+        "  walbus setup --dsn postgresql://db.example/shop --slot shop_bus --publication shop_bus\n"
+        "  walbus setup --dsn 'dbname=shop user=postgres' --restrict --grant walbus --grant shop_app",
     .options = options,
     .option = take_option,
     .run = run,

@@ -37,6 +37,7 @@ struct server_facts {
     char database[PRECONDITION_NAME_SIZE];
     bool may_replicate;   /* REPLICATION or superuser */
     bool may_emit;        /* EXECUTE on pg_logical_emit_message (the bytea variant) */
+    bool may_restrict;    /* of the owner's role, as a superuser is: may say who emits */
     bool may_create;      /* CREATE on the database (for setup) */
     bool may_create_slot; /* EXECUTE on pg_create_logical_replication_slot (for setup) */
     int slots_max;        /* max_replication_slots */
@@ -71,7 +72,7 @@ enum precondition_class {
     PRECONDITION_DECIDE, /* slot missing or invalidated: the operator decides (exit 4) */
 };
 
-/** Who asks; rows that do not concern the asker are passed over. */
+/** Who asks; rows that concern none of the askers are passed over. */
 enum precondition_asker {
     PRECONDITION_FOR_ROUTER = 1, /* every row */
     /* What must hold before publication and slot are made: not that they are there, but that a slot
@@ -80,19 +81,22 @@ enum precondition_asker {
     /* What must hold before they are dropped: not that they are there, but that the slot is ours.
      */
     PRECONDITION_FOR_TEARDOWN = 4,
+    /* Beside setup: what must hold before the right to publish is taken from PUBLIC. */
+    PRECONDITION_FOR_RESTRICT = 8,
 };
 
 struct precondition_finding {
     const char *id; /* stable: "wal-level", "replication-right", "emit-right", "version", "plugin",
                        "two-phase", "publication", "pooler", "database", "recovery", "slot-in-use",
                        "slot-missing", "slot-invalidated"; for setup also "create-right",
-                       "slots-used", "name-length"; of a query that failed "name-encoding" */
+                       "slots-used", "name-length", with --restrict "restrict-right";
+                       of a query that failed "name-encoding" */
     enum precondition_class klass;
     struct buf text; /* one sentence: what was found, what was expected */
     struct buf mend; /* the command or setting that mends it */
 };
 
-#define PRECONDITION_MAX 20
+#define PRECONDITION_MAX 24
 
 /**
  * Appends the query. `conn` gives the server's version, which decides the columns that may be asked
@@ -111,9 +115,9 @@ int precondition_read(struct pg_conn *conn, const struct pg_result *result,
 size_t precondition_check_connection(struct pg_conn *conn,
                                      struct precondition_finding out[PRECONDITION_MAX]);
 
-/** Evaluates the table, most fundamental first; returns the number of findings, 0: all is well. */
+/** Evaluates the table for one asker, or for several at once (A | B), most fundamental first; returns the number of findings, 0: all is well. */
 size_t precondition_check(const struct server_facts *facts, const char *slot,
-                          const char *publication, enum precondition_asker asker,
+                          const char *publication, unsigned askers,
                           struct precondition_finding out[PRECONDITION_MAX]);
 
 /** What n > 0 findings, in their order, amount to: the first that is not to be waited out decides, since

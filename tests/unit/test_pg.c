@@ -361,6 +361,7 @@ static struct server_facts good(void)
         .database = "sh'op",
         .may_replicate = true,
         .may_emit = true,
+        .may_restrict = true,
         .may_create = true,
         .may_create_slot = true,
         .slots_max = 10,
@@ -378,6 +379,7 @@ static struct server_facts good(void)
 #define ROUTER   PRECONDITION_FOR_ROUTER
 #define SETUP    PRECONDITION_FOR_SETUP
 #define TEARDOWN PRECONDITION_FOR_TEARDOWN
+#define RESTRICT PRECONDITION_FOR_RESTRICT
 
 static void spoil(struct server_facts *f, const char *id)
 {
@@ -393,6 +395,8 @@ static void spoil(struct server_facts *f, const char *id)
         f->may_replicate = false;
     else if (strcmp(id, "emit-right") == 0)
         f->may_emit = false;
+    else if (strcmp(id, "restrict-right") == 0)
+        f->may_restrict = false;
     else if (strcmp(id, "create-right") == 0)
         f->publication_exists = f->may_create = false;
     else if (strcmp(id, "slots-used") == 0) {
@@ -434,6 +438,8 @@ static const struct {
     {"emit-right", PRECONDITION_REFUSE, ROUTER | SETUP, "pg_logical_emit_message",
      "GRANT EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, bytea) TO "
      "\"Ro\"\"le\";"},
+    {"restrict-right", PRECONDITION_REFUSE, RESTRICT, "no superuser",
+     "walbus setup --slot 'my'\\''slot' --publication 'my pub' --restrict --grant 'Ro\"le'"},
     {"create-right", PRECONDITION_REFUSE, SETUP, "may not create a publication",
      "GRANT CREATE ON DATABASE \"sh'op\" TO \"Ro\"\"le\";"},
     {"slots-used", PRECONDITION_REFUSE, SETUP, "10 are there, and max_replication_slots is 10.",
@@ -479,7 +485,7 @@ END_TEST
 /* Each row is found when its fact is spoiled, by those whom it concerns, and alone. */
 START_TEST(each_row)
 {
-    static const enum precondition_asker askers[] = {ROUTER, SETUP, TEARDOWN};
+    static const enum precondition_asker askers[] = {ROUTER, SETUP, TEARDOWN, RESTRICT};
 
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         for (size_t a = 0; a < ARRAY_SIZE(askers); a++) {
@@ -513,7 +519,11 @@ START_TEST(rows_by_version)
 
     facts.version_num = 180000;
     facts.may_emit = false;
+    facts.may_restrict = false;
     facts.slot_two_phase = true;
+    /* Of several askers each row once. */
+    ck_assert_uint_eq(precondition_check(&facts, "s", "p", SETUP | RESTRICT, out), 3);
+    precondition_findings_deinit(out, 3);
     ck_assert_uint_eq(precondition_check(&facts, "s", "p", ROUTER, out), 2);
     ck_assert_ptr_nonnull(strstr(buf_str(&out[0].mend), "(boolean, text, bytea, boolean)"));
     ck_assert_str_eq(out[1].id, "two-phase");
