@@ -291,10 +291,10 @@ static enum cose_sign1_fault check_alg(const struct cose_sign1 *m, const struct 
 {
     if (m->alg_place == COSE_NOWHERE)
         return COSE_SIGN1_ALG_MISSING;
-    if (m->alg_place == COSE_UNPROTECTED)
-        return COSE_SIGN1_ALG_UNPROTECTED;
     if (!cose_alg_is_accepted(m->alg))
         return COSE_SIGN1_ALG_UNSUPPORTED;
+    if (m->alg_place == COSE_UNPROTECTED)
+        return COSE_SIGN1_ALG_UNPROTECTED;
     if (key->alg != 0 && key->alg != m->alg)
         return COSE_SIGN1_ALG_KEY;
     return COSE_SIGN1_OK;

@@ -70,8 +70,8 @@
     ROW(DETACHED, "The message does not carry its payload (it is nil), and none was given.")     \
     ROW(PAYLOAD_TWICE, "The message carries its payload, and another one was given.")            \
     ROW(ALG_MISSING, "The message names no algorithm (alg, 1).")                                 \
-    ROW(ALG_UNPROTECTED, "The algorithm (alg, 1) stands in the unprotected header alone.")       \
     ROW(ALG_UNSUPPORTED, "The algorithm (alg, 1) is neither EdDSA (-8) nor Ed25519 (-19).")      \
+    ROW(ALG_UNPROTECTED, "The algorithm (alg, 1) stands in the unprotected header alone.")       \
     ROW(ALG_KEY, "The key is for another algorithm (alg) than the message's.")                   \
     ROW(SIGNATURE_SIZE, "The signature is not 64 bytes long.")                                   \
     ROW(SIGNATURE, "The signature is not this key's over these bytes.")                          \
