@@ -30,6 +30,8 @@ fuzz_ci_seconds=7
 . "$root/tests/install.sh"
 # shellcheck source=tests/majors.sh
 . "$root/tests/majors.sh"
+# shellcheck source=tests/cose.sh
+. "$root/tests/cose.sh"
 
 # build FOLDER TARGETS OPTION...: a failure shows the end of the log.
 build()
@@ -95,6 +97,9 @@ further_packages()
     if [ "$matrix" -eq 1 ]; then
         majors_packages
     fi
+    case $what in
+    all | integration | ci) cose_packages ;;
+    esac
     if [ -z "${WALBUS_TEST_PGBOUNCER:-}" ] && [ ! -x /usr/sbin/pgbouncer ]; then
         printf '%s\n' "${packages_pgbouncer[@]}"
     fi
@@ -214,6 +219,10 @@ test_integration()
         export WALBUS_TEST_PGBOUNCER
     fi
     export WALBUS_TEST_BUILD=$asan WALBUS_TEST_PLAIN_BUILD=$plain WALBUS_TEST_MAJORS="${found[*]}"
+    # shellcheck disable=SC2154 # of tests/cose.sh
+    if [ "$what" != schedules ] && ! find_cose "$log"; then
+        missing "npm did not bring $cose_package $cose_version, see $log: what it would read and sign is skipped"
+    fi
     if ! command -v valgrind >/dev/null; then
         missing "No valgrind: the integration tests that need it are skipped"
     fi
