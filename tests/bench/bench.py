@@ -4,6 +4,8 @@
 
     bench.py drain         a backlog through router and subscribers, against pg_recvlogical into /dev/null
     bench.py latency       commit to delivery on an idle system, against pg_recvlogical to a pipe
+    bench.py sign          an event of 1 KB signed as the publisher does, and verified as a subscriber does, against
+                           libsodium's bare calls
     bench.py instructions  of the router for a message, by callgrind, and its allocations; compared with the
                            committed figures in instructions.json (--write: replaces them)
 
@@ -43,7 +45,11 @@ MEMORY_QUEUED_MIN = 4 << 20
 # By how much the router's instructions for a message may grow before somebody has to say why.
 GROWTH_MAX = 1.10
 # The journal is written and synced beside it: on two cores, of which the server takes one, that is a tenth.
-BOUNDS = {"drain 1": 0.85, "drain 4": 0.8, "latency": 1.5}
+BOUNDS = {"drain 1": 0.85, "drain 4": 0.8, "latency": 1.5, "sign": 1.15, "verify": 1.15}
+# Bytes of the event's map, which is what is signed.
+SIGNED_SIZE = 1024
+# Of each three batches of 64: some 5 ms a round of signing, 12 ms of verifying.
+SIGN_ROUNDS = 100
 
 failures = []
 
@@ -73,19 +79,23 @@ def recvlogical(server, slot, *arguments, **kw):
 class Backlog:
     """Messages that wait in a slot, which can be read again and again from copies of it."""
 
-    def __init__(self, server, messages, slots):
+    def __init__(self, server, messages, slots, fill=None):
+        """`fill` makes the messages with a connection; without it they are all the same."""
         self.server, self.messages = server, messages
         self.slots = [f"copy{i}" for i in range(slots)]
         with server.connect() as conn:
             conn.run("CREATE PUBLICATION walbus")
             for slot in self.slots:
                 conn.run("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", slot)
-            conn.run(f"""DO $$ BEGIN FOR i IN 1..{messages // DRAIN_A_TRANSACTION} LOOP
-                             PERFORM pg_logical_emit_message(true, 'orders.created', decode(repeat('ab', {DRAIN_SIZE}), 'hex'))
-                             FROM generate_series(1, {DRAIN_A_TRANSACTION});
-                             COMMIT;
-                         END LOOP; END $$""")
+            (fill or self._fill)(conn)
             self.end = one(conn, "SELECT pg_current_wal_lsn()::text")
+
+    def _fill(self, conn):
+        conn.run(f"""DO $$ BEGIN FOR i IN 1..{self.messages // DRAIN_A_TRANSACTION} LOOP
+                         PERFORM pg_logical_emit_message(true, 'orders.created', decode(repeat('ab', {DRAIN_SIZE}), 'hex'))
+                         FROM generate_series(1, {DRAIN_A_TRANSACTION});
+                         COMMIT;
+                     END LOOP; END $$""")
 
     def take(self):
         return self.slots.pop()
@@ -264,6 +274,23 @@ def latency(rounds):
     print(f"  router and tail       {figures(router)}  {ratio:.2f} of it; {verdict('latency', ratio, BOUNDS['latency'], False)}")
 
 
+def signatures(*arguments):
+    """What tests/bench/signatures.c answers."""
+    program = os.path.join(build(), "tests", "bench", "bench_signatures")
+    if not os.path.exists(program):
+        sys.exit(f"bench.py: there is no {program}: build with -Dtests=enabled")
+    return subprocess.run([program, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True,
+                          preexec_fn=places.die_with_parent()).stdout
+
+
+def sign(rounds):
+    print(f"an event of {SIGNED_SIZE} bytes, in ns, medians of {SIGN_ROUNDS * rounds} rounds of three batches")
+    for what in ("sign", "verify"):
+        found = json.loads(signatures(what, SIGNED_SIZE, SIGN_ROUNDS * rounds))
+        print(f"  {what:8} libsodium {found['bare']}, again {found['again']}, A/A {found['same']:.3f}; walbus {found['walbus']}, "
+              f"{found['ratio']:.3f} of it; {verdict(what, found['ratio'], BOUNDS[what], False)}")
+
+
 def callgrind_totals(path):
     """Instructions, and calls of allocating functions that do not come from libpq, with who made them."""
     instructions, calls, names, files = 0, {}, {}, {}
@@ -397,15 +424,15 @@ def instructions(write):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("drain", "latency", "instructions"), nargs="*")
+    parser.add_argument("what", choices=("drain", "latency", "sign", "instructions"), nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    for what in arguments.what or ("drain", "latency", "instructions"):
+    for what in arguments.what or ("drain", "latency", "sign", "instructions"):
         if what == "instructions":
             instructions(arguments.write)
         else:
-            {"drain": drain, "latency": latency}[what](arguments.rounds)
+            {"drain": drain, "latency": latency, "sign": sign}[what](arguments.rounds)
     if failures:
         print("missed: " + ", ".join(failures))
         return 1
