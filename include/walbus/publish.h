@@ -120,6 +120,35 @@ walbus_publisher_new(const struct walbus_publisher_options *options, struct walb
 WALBUS_PUBLIC struct walbus_publisher *walbus_publisher_free(struct walbus_publisher *publisher);
 
 /**
+ * From now on events are signed with this key, for the prefix that they are published under and
+ * this audience: whoever gets them can tell that the key's holder made them, and that they were
+ * not signed for another prefix or audience. A second key takes the place of the first; NULL takes
+ * it away, and events are unsigned again.
+ *
+ * The envelope with the signature is the content: it counts against max_content. What is published
+ * raw is never signed. The secret is kept in locked memory, which core dumps leave out, and wiped
+ * when the publisher is freed or the key replaced. Signing adds some 100 bytes and 30 µs.
+ *
+ * path      a file with a private COSE_Key for Ed25519 (`walbus keygen`), which nobody but its owner
+ *           has rights to (mode 0600), who is this process's user or root; read now and not kept
+ *           open. NULL: no key
+ * audience  what events are signed for besides their prefix, as the subscribers' trust files have it:
+ *           so that what was signed for one system is not valid in another. At most 255 bytes of
+ *           UTF-8 without control characters; NULL: ""
+ *
+ * WALBUS_OK
+ * WALBUS_BAD_ARGUMENT  publisher is NULL; the audience is not as above
+ * WALBUS_BAD_KEY       the file cannot be read, is not private, or holds no such key:
+ *                      walbus_publisher_error()
+ * WALBUS_NO_MEMORY     also when no more memory may be locked (RLIMIT_MEMLOCK)
+ *
+ * After a failure everything is as it was before the call.
+ */
+WALBUS_PUBLIC WALBUS_MUST_CHECK enum walbus_result
+walbus_publisher_set_key(struct walbus_publisher *publisher, const char *path,
+                         const char *audience);
+
+/**
  * Why the last call with this publisher failed: one line for people, more
  * particular than walbus_result_text() (which of the events, which byte, the
  * server's own words); "" when it did not fail. Owned by the publisher, valid

@@ -77,7 +77,11 @@ extern "C" {
     /* What the other end sent is not allowed by the protocol, or of another version. */          \
     X(PROTOCOL, 24, "the other end does not keep to the protocol")                                \
     /* Saving a position: it was not the one that this holder had left there. Roll back. */       \
-    X(CONFLICT, 25, "another holder has saved a position, and is ahead")
+    X(CONFLICT, 25, "another holder has saved a position, and is ahead")                          \
+    /* A private key's file cannot be read, is not private, or holds no such key. */              \
+    X(BAD_KEY, 26, "the key cannot be used")                                                      \
+    /* The trust file cannot be read, or something in it is not understood. */                    \
+    X(BAD_TRUST, 27, "the trust file cannot be used")
 
 enum walbus_result {
 #define WALBUS_RESULT_ENUM_(name, number, text) WALBUS_##name = number,

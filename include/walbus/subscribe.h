@@ -111,6 +111,8 @@ struct walbus_filter {
 
 /** Longest name of a durable subscription, bytes. */
 #define WALBUS_MAX_NAME 255
+/** Longest audience, bytes. */
+#define WALBUS_MAX_AUDIENCE 255
 
 /** Where a subscription begins. Of a durable one it counts when the name is new, or with WALBUS_OVERRIDE; else it goes
  *  on behind the cursor that is stored under the name. */
@@ -151,11 +153,17 @@ struct walbus_delivery;
  *  back in the end, what it had handled can still be had, by a subscription that is opened anew behind the kept position. */
 #define WALBUS_KEEPS_POSITION 0x8u
 
+/** Deliver only messages whose signature is WALBUS_SIGNATURE_VALID by `trust`, which is needed. What is withheld is passed
+ *  over as if no filter had matched it, and counted: walbus_subscription_withheld(). BEGIN and COMMIT come all the same; in
+ *  place of a withheld message outside of a transaction comes PROGRESS of its position, to be acknowledged as ever. When
+ *  the trust file changes, what was passed over does not come again. */
+#define WALBUS_VALID_ONLY 0x10u
+
 struct walbus_subscription_options {
     /** sizeof(struct walbus_subscription_options) as compiled. A larger one, of a later
      *  version, is taken when what is beyond is zero. */
     size_t size;
-    /** WALBUS_WAIT_FOR_ROUTER, WALBUS_TAKE_OVER, WALBUS_OVERRIDE, WALBUS_KEEPS_POSITION, or 0. */
+    /** WALBUS_WAIT_FOR_ROUTER, WALBUS_TAKE_OVER, WALBUS_OVERRIDE, WALBUS_KEEPS_POSITION, WALBUS_VALID_ONLY, or 0. */
     unsigned flags;
     /** Path of the router's socket. NULL: the environment's WALBUS_SOCKET, else the first that exists of
      *  $XDG_RUNTIME_DIR/walbus.sock and /run/walbus/walbus.sock, looked up anew whenever it connects, since a
@@ -186,13 +194,22 @@ struct walbus_subscription_options {
      *  the subscription. */
     void (*log)(void *context, const char *sentence);
     void *context;
+    /** Path of the trust file: the keys that are believed, and what each may sign (docs/format.md). With it every message is
+     *  verified when it arrives. It is read again when it has changed, which is looked for when a message comes, at most
+     *  once a second. When it then is gone, cannot be read or is not understood `log` is told so, once for
+     *  each reason, and the keys that were read before stay: to take a key away the file must be there and be good.
+     *  A relative path is that of now. NULL: no key is known, and nothing is ever valid. */
+    const char *trust;
+    /** What events are signed for besides their prefix, as walbus_publisher_set_key() has it, where the key's entry in the
+     *  trust file names none. At most WALBUS_MAX_AUDIENCE bytes of UTF-8 without control characters; NULL: "". */
+    const char *audience;
 };
 
 /** Every member at its default: everything, from now, of the router at the usual place. */
 #define WALBUS_SUBSCRIPTION_OPTIONS_INIT                                                          \
     {                                                                                             \
         sizeof(struct walbus_subscription_options), 0, NULL, NULL, NULL, 0, NULL, 0, NULL,        \
-            WALBUS_START_NOW, {0, 0, 0}, NULL, 0, NULL, NULL                                      \
+            WALBUS_START_NOW, {0, 0, 0}, NULL, 0, NULL, NULL, NULL, NULL                          \
     }
 
 /**
@@ -205,8 +222,11 @@ struct walbus_subscription_options {
  *                      version that are not zero, an unknown flag or start, a start at a position without one, a list
  *                      or text that is NULL with a number, a client or identity that is not UTF-8, a client longer
  *                      than WALBUS_MAX_CLIENT, an identity longer than any, a name that is empty, too long or has
- *                      blanks or characters that cannot be shown; without a name one of the last three flags or
- *                      WALBUS_START_STORED; that with WALBUS_OVERRIDE
+ *                      blanks or characters that cannot be shown; without a name WALBUS_TAKE_OVER, WALBUS_OVERRIDE,
+ *                      WALBUS_KEEPS_POSITION or WALBUS_START_STORED; that with WALBUS_OVERRIDE; an audience that is too
+ *                      long, not UTF-8 or has control characters; WALBUS_VALID_ONLY without trust
+ * WALBUS_BAD_TRUST     the trust file cannot be read, or is refused: `log` of the options, if it is set, was called with the
+ *                      sentence that says why, with the line
  * WALBUS_BAD_FILTER    an unknown kind, a NUL in a text, an empty pattern, more than the limits above, or more
  *                      than fits into one frame, 1 MiB
  * WALBUS_BAD_SOCKET    the path is empty or longer than a socket's address
@@ -335,6 +355,10 @@ walbus_subscription_position(const struct walbus_subscription *sub);
  *  subscription, valid until the next call of process, next or close; never NULL. */
 WALBUS_PUBLIC const char *walbus_subscription_identity(const struct walbus_subscription *sub);
 
+/** How many messages were withheld so far (WALBUS_VALID_ONLY): each time that one came, so one that comes again after a
+ *  reconnect counts again. */
+WALBUS_PUBLIC uint64_t walbus_subscription_withheld(const struct walbus_subscription *sub);
+
 /** Why the last call failed: one line for people, the router's own words where there are any; "" when it did not.
  *  Owned by the subscription, valid until the next call that is not const; never NULL. */
 WALBUS_PUBLIC const char *walbus_subscription_error(const struct walbus_subscription *sub);
@@ -451,7 +475,8 @@ enum walbus_form {
     WALBUS_FORM_OPAQUE = 0,
     /** An unsigned event. */
     WALBUS_FORM_EVENT = 1,
-    /** A signed one (a COSE_Sign1). This version does not look into it: it has no attributes and no data. */
+    /** A signed one (a COSE_Sign1), which is read by the same functions. What it says is worth what
+     *  walbus_delivery_signature() says: ask that first. Signed content that is not understood is WALBUS_FORM_OPAQUE. */
     WALBUS_FORM_SIGNED = 2,
 };
 
@@ -482,6 +507,49 @@ WALBUS_PUBLIC const char *walbus_delivery_data_text(const struct walbus_delivery
 /** The same of a byte string. */
 WALBUS_PUBLIC const void *walbus_delivery_data_bytes(const struct walbus_delivery *d,
                                                      size_t *ret_size);
+
+/* ---- signatures ---- */
+
+/*
+ * Any role of the database may emit any bytes under any prefix, so what an event says of its origin is worth what its
+ * signature is worth, and that is said by the first of these that fails, in this order.
+ */
+enum walbus_signature {
+    /** No signature: a plain event, or something else. Also what is no message. */
+    WALBUS_SIGNATURE_UNSIGNED = 0,
+    /** The key's holder once signed these bytes for this prefix and audience, and may sign for this prefix. Nothing else: not
+     *  that it is fresh, that it was emitted once, by that holder, in this order or in this transaction. Drop repeats by
+     *  `source` and `id`; max-delay in the trust file refuses what is old. */
+    WALBUS_SIGNATURE_VALID = 1,
+    /** No trusted key has this id: also without a trust file. */
+    WALBUS_SIGNATURE_UNKNOWN_KEY = 2,
+    /** Not this key's signature over these bytes, for this prefix and audience. */
+    WALBUS_SIGNATURE_BAD_SIGNATURE = 3,
+    /** It begins as signed content does, but is none: its structure, its algorithm, its type, the event in it; or the
+     *  prefix is not ASCII. */
+    WALBUS_SIGNATURE_MALFORMED = 4,
+    /** The signature is right, but the key may not sign for this prefix. */
+    WALBUS_SIGNATURE_NOT_ALLOWED = 5,
+    /** The signature is right, but the event's `time` is further from when the router received it than the key's
+     *  max-delay, before or behind, or there is none. */
+    WALBUS_SIGNATURE_STALE = 6,
+};
+
+/**
+ * What the signature of a message is worth. With a trust file it was verified on arrival, else this only takes it apart. A
+ * program that acts on what an event says lets pass what is WALBUS_SIGNATURE_VALID and nothing else, or asks
+ * for WALBUS_VALID_ONLY. Later versions may have further values: none of them is valid.
+ */
+WALBUS_PUBLIC enum walbus_signature walbus_delivery_signature(const struct walbus_delivery *d);
+
+/** The word for it, as in listings ("unknown-key"); static, never NULL. Any thread, at any time. */
+WALBUS_PUBLIC const char *walbus_signature_text(enum walbus_signature signature);
+
+/** Why it is so: one sentence for people; "" of what is no message. Never NULL. */
+WALBUS_PUBLIC const char *walbus_delivery_signature_reason(const struct walbus_delivery *d);
+
+/** The id of the key that the content names, whether it is known or not. NULL: it names none. */
+WALBUS_PUBLIC const void *walbus_delivery_kid(const struct walbus_delivery *d, size_t *ret_size);
 
 /* ---- asking the router ---- */
 

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: PostgreSQL */
 #include "client/delivery.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 #include "client/position.h"
 #include "codec/cbor.h"
+#include "codec/signed_event.h"
+
+#define SIGNATURE_IS(name, number, word)                                                  \
+    _Static_assert((int)WALBUS_SIGNATURE_##name == number, "the statuses are verify.h's");
+VERIFY_STATUSES(SIGNATURE_IS)
+#undef SIGNATURE_IS
 
 /* ---- making ---- */
 
@@ -30,7 +37,20 @@ void delivery_begin(struct walbus_delivery *d, const struct frame_begin *f, stru
     };
 }
 
-void delivery_message(struct walbus_delivery *d, const struct frame_message *f, bool redelivered)
+int delivery_verify(struct walbus_delivery *d, const struct frame_message *f,
+                    const struct trust *trust, struct bytes audience, struct buf *scratch)
+{
+    const struct verify_scope scope = {
+        .prefix = f->prefix,
+        .audience = audience,
+        .received_time_us = f->received_time,
+    };
+
+    return verify_content(trust, &scope, f->content, scratch, &d->verified);
+}
+
+void delivery_message(struct walbus_delivery *d, const struct frame_message *f, bool redelivered,
+                      bool verified)
 {
     d->head = (struct delivery_head){
         .kind = WALBUS_DELIVERY_MESSAGE,
@@ -43,6 +63,7 @@ void delivery_message(struct walbus_delivery *d, const struct frame_message *f, 
         .received_time = f->received_time,
         .prefix = f->prefix,
         .content = f->content,
+        .verified = verified,
     };
 }
 
@@ -170,23 +191,35 @@ const void *walbus_delivery_content(const struct walbus_delivery *d, size_t *ret
     return give(d->head.content, is_message(d), ret_size);
 }
 
+/* Deliveries are never const objects; the functions promise that theirs is not changed to be seen. */
+static struct walbus_delivery *own(const struct walbus_delivery *d)
+{
+    return (struct walbus_delivery *)(uintptr_t)d;
+}
+
 /* ---- events ---- */
+
+static enum walbus_form parse(struct bytes content, struct event *ret)
+{
+    struct cose_sign1 message;
+
+    if (content_kind_of(content) != CONTENT_SIGNED)
+        return event_decode(content, ret) == CBOR_OK ? WALBUS_FORM_EVENT : WALBUS_FORM_OPAQUE;
+    if (signed_event_parse(content, &message) != COSE_SIGN1_OK ||
+        event_decode_map(message.payload, ret) != CBOR_OK)
+        return WALBUS_FORM_OPAQUE;
+    return WALBUS_FORM_SIGNED;
+}
 
 /** The event in the content; NULL: it is none. */
 static const struct event *event_of(const struct walbus_delivery *d)
 {
-    /* Deliveries are never const objects; the functions promise that theirs is not changed to be seen. */
-    struct walbus_delivery *own = (struct walbus_delivery *)(uintptr_t)d;
-
     if (!d->head.parsed) {
-        own->form = WALBUS_FORM_OPAQUE;
-        if (is_message(d) && content_kind_of(d->head.content) == CONTENT_SIGNED)
-            own->form = WALBUS_FORM_SIGNED;
-        else if (is_message(d) && event_decode(d->head.content, &own->event) == CBOR_OK)
-            own->form = WALBUS_FORM_EVENT;
-        own->head.parsed = true;
+        own(d)->form =
+            is_message(d) ? parse(d->head.content, &own(d)->event) : WALBUS_FORM_OPAQUE;
+        own(d)->head.parsed = true;
     }
-    return d->form == WALBUS_FORM_EVENT ? &d->event : NULL;
+    return d->form != WALBUS_FORM_OPAQUE ? &d->event : NULL;
 }
 
 enum walbus_form walbus_delivery_form(const struct walbus_delivery *d)
@@ -261,4 +294,46 @@ const void *walbus_delivery_data_bytes(const struct walbus_delivery *d, size_t *
     bool there = r.start && cbor_read_bytes(&r, &bytes) == CBOR_OK;
 
     return give(bytes, there, ret_size);
+}
+
+/* ---- signatures ---- */
+
+/** What the content is worth. Without a trust file nobody's key is known, and no memory is needed to say so. */
+static const struct verify_result *verified(const struct walbus_delivery *d)
+{
+    const struct verify_scope scope = {
+        .prefix = d->head.prefix,
+        .received_time_us = d->head.received_time,
+    };
+
+    if (!d->head.verified) {
+        int rc = verify_content(NULL, &scope, d->head.content, NULL, &own(d)->verified);
+
+        assert(rc == 0);
+        (void)rc;
+        own(d)->head.verified = true;
+    }
+    return &d->verified;
+}
+
+enum walbus_signature walbus_delivery_signature(const struct walbus_delivery *d)
+{
+    return is_message(d) ? (enum walbus_signature)verified(d)->status : WALBUS_SIGNATURE_UNSIGNED;
+}
+
+const char *walbus_delivery_signature_reason(const struct walbus_delivery *d)
+{
+    return is_message(d) ? verified(d)->reason : "";
+}
+
+const void *walbus_delivery_kid(const struct walbus_delivery *d, size_t *ret_size)
+{
+    struct bytes kid = is_message(d) ? verified(d)->kid : (struct bytes){NULL, 0};
+
+    return give(kid, kid.data != NULL, ret_size);
+}
+
+const char *walbus_signature_text(enum walbus_signature signature)
+{
+    return verify_status_text((enum verify_status)signature);
 }

@@ -12,7 +12,11 @@
 #include "client/event_content.h"
 #include "client/known_struct.h"
 #include "client/pg_state.h"
+#include "codec/event.h"
+#include "codec/signed_event.h"
 #include "codec/subject.h"
+#include "codec/trust.h"
+#include "keys/key_file.h"
 #include "pg/connect.h"
 #include "pg/emit.h"
 
@@ -24,6 +28,8 @@
 struct walbus_publisher {
     char *source;
     size_t max_prefix, max_content;
+    struct signing_key *key; /* NULL: events are unsigned */
+    char *audience;          /* with `key` */
     enum walbus_result result; /* of the last call */
     struct buf why;            /* why it failed */
     char sqlstate[PG_SQLSTATE_SIZE];
@@ -60,6 +66,8 @@ struct walbus_publisher *walbus_publisher_free(struct walbus_publisher *p)
 {
     if (p) {
         buf_deinit(&p->why);
+        (void)signing_key_free(p->key);
+        free(p->audience);
         free(p->source);
         free(p);
     }
@@ -100,6 +108,47 @@ static enum walbus_result fail(struct walbus_publisher *p, enum walbus_result re
 {
     buf_append_str(&p->why, sentence);
     return result;
+}
+
+/* ---- the key ---- */
+
+static enum walbus_result read_key(struct walbus_publisher *p, const char *path,
+                                   struct signing_key **ret)
+{
+    char why[KEY_FILE_WHY_SIZE];
+    int r = key_file_read_private(path, ret, why);
+
+    if (r == 0)
+        return WALBUS_OK;
+    return fail(p, r == -ENOMEM ? WALBUS_NO_MEMORY : WALBUS_BAD_KEY, why);
+}
+
+enum walbus_result walbus_publisher_set_key(struct walbus_publisher *p, const char *path,
+                                            const char *audience)
+{
+    struct signing_key *key = NULL;
+
+    if (!p)
+        return WALBUS_BAD_ARGUMENT;
+    begin(p);
+    const char *fault = trust_audience_fault(bytes_of_text(audience));
+    if (fault) {
+        buf_printf(&p->why, "The audience %s.", fault);
+        return finish(p, WALBUS_BAD_ARGUMENT);
+    }
+    char *copy = strdup(audience ? audience : "");
+    enum walbus_result result = !copy  ? WALBUS_NO_MEMORY
+                                : path ? read_key(p, path, &key)
+                                       : WALBUS_OK;
+    if (result == WALBUS_OK) {
+        (void)signing_key_free(p->key);
+        free(p->audience);
+        p->key = key;
+        p->audience = copy;
+    } else {
+        free(copy);
+    }
+    return finish(p, result);
 }
 
 /* ---- what can be refused before anything is sent ---- */
@@ -164,6 +213,7 @@ struct outgoing {
     struct emit_statement statement;
     struct walbus_receipt *receipts; /* NULL: not asked for */
     uint64_t *lsns;                  /* NULL: not asked for */
+    struct buf plain, room;          /* of the event that is being signed */
 };
 
 static void outgoing_deinit(struct outgoing *out)
@@ -171,13 +221,38 @@ static void outgoing_deinit(struct outgoing *out)
     emit_batch_deinit(&out->batch);
     free(out->receipts);
     free(out->lsns);
+    buf_deinit(&out->plain);
+    buf_deinit(&out->room);
+}
+
+/** Appends the event's content to `content`, signed if there is a key. */
+static enum walbus_result put_content(struct walbus_publisher *p, struct outgoing *out,
+                                      const struct walbus_event *event, int64_t now_us,
+                                      struct buf *content, char id[WALBUS_ID_SIZE])
+{
+    const struct event_defaults defaults = {p->source, now_us, p->max_content};
+    const struct signed_event_scope scope = {bytes_of_text(event->prefix),
+                                             bytes_of_text(p->audience)};
+    struct bytes signed_event;
+
+    if (!p->key)
+        return event_content_put(event, &defaults, content, id, &p->why);
+    buf_clear(&out->plain);
+    enum walbus_result result = event_content_put(event, &defaults, &out->plain, id, &p->why);
+    if (result != WALBUS_OK)
+        return result;
+    struct bytes map = {out->plain.data + EVENT_TAG_SIZE, out->plain.size - EVENT_TAG_SIZE};
+    /* Prefix and audience have been checked, so there is but one way to fail. */
+    if (signed_event_sign(map, &scope, &p->key->key, p->key->secret, &out->room, &signed_event) < 0)
+        return WALBUS_NO_MEMORY;
+    buf_append(content, signed_event.data, signed_event.size);
+    return WALBUS_OK;
 }
 
 static enum walbus_result add_event(struct walbus_publisher *p, struct outgoing *out,
                                     const struct walbus_event *event, size_t i, unsigned flags,
                                     int64_t now_us)
 {
-    const struct event_defaults defaults = {p->source, now_us, p->max_content};
     char id[WALBUS_ID_SIZE];
 
     if (!struct_is_known(event, event->size, sizeof *event))
@@ -190,7 +265,7 @@ static enum walbus_result add_event(struct walbus_publisher *p, struct outgoing 
     struct bytes prefix = bytes_of_text(event->prefix);
     struct buf *content = emit_batch_begin(&out->batch, prefix);
     size_t before = content->size;
-    result = event_content_put(event, &defaults, content, id, &p->why);
+    result = put_content(p, out, event, now_us, content, id);
     if (result == WALBUS_OK)
         result = check_content(p, content->size - before);
     if (result != WALBUS_OK)

@@ -20,7 +20,8 @@
 #define BACKOFF_MAX_MS   2000u
 
 #define KNOWN_FLAGS \
-    (WALBUS_WAIT_FOR_ROUTER | WALBUS_TAKE_OVER | WALBUS_OVERRIDE | WALBUS_KEEPS_POSITION)
+    (WALBUS_WAIT_FOR_ROUTER | WALBUS_TAKE_OVER | WALBUS_OVERRIDE | WALBUS_KEEPS_POSITION | \
+     WALBUS_VALID_ONLY)
 
 /** Receives per call of process: bounds the time spent on one large frame that keeps coming. */
 #define FILLS_PER_PROCESS 16
@@ -33,6 +34,7 @@ _Static_assert(WALBUS_MAX_FILTER == FILTER_TEXT_MAX && WALBUS_MAX_FILTERS == FIL
                    WALBUS_MAX_TOKENS == FILTERS_TOKENS_MAX,
                "the limits are the router's");
 _Static_assert(WALBUS_MAX_NAME == CONTROL_NAME_MAX, "and so is this one");
+_Static_assert(WALBUS_MAX_AUDIENCE == TRUST_AUDIENCE_MAX, "a trust file takes as much");
 
 /* ---- results ---- */
 
@@ -115,6 +117,8 @@ static bool options_are_good(const struct walbus_subscription_options *o)
     struct bytes client = bytes_of_text(o->client), identity = bytes_of_text(o->identity);
     return client.size <= WALBUS_MAX_CLIENT && text_is_utf8(client) &&
            identity.size < IDENTITY_TEXT_SIZE && text_is_utf8(identity) &&
+           !trust_audience_fault(bytes_of_text(o->audience)) &&
+           (o->trust || !(o->flags & WALBUS_VALID_ONLY)) &&
            filters_are_given(o->filters, o->n_filters) &&
            filters_are_given(o->exclusions, o->n_exclusions);
 }
@@ -224,6 +228,8 @@ static enum walbus_result take_options(struct walbus_subscription *s,
     if (result != WALBUS_OK)
         return result;
     result = check_place(s);
+    if (result == WALBUS_OK)
+        result = subscription_take_trust(s, o);
     if (result != WALBUS_OK)
         return result;
     take_start(s, o);
@@ -320,6 +326,7 @@ struct walbus_subscription *walbus_subscription_close(struct walbus_subscription
     (void)send_queued(s);
     connection_deinit(&s->connection);
     buf_deinit(&s->reason);
+    subscription_drop_trust(s);
     free(s->filters);
     free(s->exclusions);
     free(s->client);

@@ -2,8 +2,8 @@
 #ifndef WALBUS_CLIENT_SUBSCRIPTION_H
 #define WALBUS_CLIENT_SUBSCRIPTION_H
 
-/* What subscription.c (options, connecting, sending, the loop's interface) and subscription_receive.c (what each
- * frame of the router means) share. */
+/* What subscription.c (options, connecting, sending, the loop's interface), subscription_receive.c (what each
+ * frame of the router means) and subscription_trust.c (whose signatures are believed) share. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,6 +17,7 @@
 #include "codec/control.h"
 #include "codec/position.h"
 #include "codec/subject.h"
+#include "keys/trust_file.h"
 #include "walbus/subscribe.h"
 
 /*
@@ -112,6 +113,14 @@ struct walbus_subscription {
     struct position confirm; /* the highest that the caller wanted confirmed */
     bool confirming;         /* ACKED of it or beyond is awaited */
 
+    /* Signatures. */
+    bool verifies;           /* `trust` is there */
+    bool valid_only;         /* WALBUS_VALID_ONLY */
+    struct trust_file trust;
+    char *audience;
+    struct buf scratch;      /* of verify_content() */
+    uint64_t withheld;
+
     struct walbus_delivery delivery;
 
     enum walbus_result end; /* ENDED */
@@ -120,6 +129,18 @@ struct walbus_subscription {
     const char *error, *error_code;  /* of the last call */
     char why[SUBSCRIPTION_WHY_SIZE]; /* what `error` borrows, unless it is `end_why` or static */
 };
+
+/** Reads the trust file, if there is one: WALBUS_OK, WALBUS_NO_MEMORY, WALBUS_BAD_TRUST (told to the
+ *  options' log). Whatever it is, subscription_drop_trust() frees what was taken. */
+enum walbus_result
+subscription_take_trust(struct walbus_subscription *s,
+                        const struct walbus_subscription_options *o) MUST_CHECK;
+void subscription_drop_trust(struct walbus_subscription *s);
+
+/** Verifies a message that is about to become the delivery, by what the trust file says now; without one
+ *  does nothing. 0; -ENOMEM. */
+int subscription_verify(struct walbus_subscription *s,
+                        const struct frame_message *message) MUST_CHECK;
 
 /** Tells the caller's log. */
 void subscription_log(struct walbus_subscription *s, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -463,21 +463,38 @@ static int on_begin(struct walbus_subscription *s, struct frame_header h, const 
     return 1;
 }
 
+/** A message that is not valid, in place of its delivery. Inside a transaction the COMMIT's position covers it, outside of
+ *  one its own has to be acknowledged. */
+static int withhold(struct walbus_subscription *s, const struct frame_message *message)
+{
+    s->withheld++;
+    if (message->flags & FRAME_FLAG_TRANSACTIONAL)
+        return 0;
+    subscription_settle(s);
+    delivery_progress(&s->delivery, message->position);
+    return 1;
+}
+
 static int on_message(struct walbus_subscription *s, struct frame_header h, const uint8_t *body,
                       char why[SEQUENCE_WHY_SIZE])
 {
     struct frame_message message;
     int rc = frame_message_decode(h, body, &message);
+    bool known = rc == 0 && is_known(s, message.position);
 
+    if (rc == 0 && !known) /* before its place is noted: without memory the frame comes again */
+        rc = subscription_verify(s, &message);
     if (rc == 0)
         rc = sequence_message(&s->sequence, &message, why);
     if (rc < 0)
         return rc;
-    if (is_known(s, message.position))
+    if (known)
         return 0;
+    if (s->valid_only && s->delivery.verified.status != VERIFY_VALID)
+        return withhold(s, &message);
     owe(s, message.position);
     delivery_message(&s->delivery, &message,
-                     position_compare(message.position, s->redelivered_to) <= 0);
+                     position_compare(message.position, s->redelivered_to) <= 0, s->verifies);
     return 1;
 }
 

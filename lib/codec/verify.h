@@ -34,13 +34,13 @@
 #include "codec/trust.h"
 
 /* Name, number and word: the numbers are also those of enum walbus_signature. */
-#define VERIFY_STATUSES(ROW)              \
-    ROW(VALID, 0, "valid")                \
-    ROW(UNSIGNED, 1, "unsigned")          \
-    ROW(UNKNOWN_KEY, 2, "unknown-key")    \
+#define VERIFY_STATUSES(ROW)               \
+    ROW(UNSIGNED, 0, "unsigned")           \
+    ROW(VALID, 1, "valid")                 \
+    ROW(UNKNOWN_KEY, 2, "unknown-key")     \
     ROW(BAD_SIGNATURE, 3, "bad-signature") \
-    ROW(MALFORMED, 4, "malformed")        \
-    ROW(NOT_ALLOWED, 5, "not-allowed")    \
+    ROW(MALFORMED, 4, "malformed")         \
+    ROW(NOT_ALLOWED, 5, "not-allowed")     \
     ROW(STALE, 6, "stale")
 
 enum verify_status {

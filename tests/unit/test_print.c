@@ -45,7 +45,7 @@ static void printed_as(const struct frame_message *m, struct print print, bool r
     struct walbus_delivery d;
     struct buf out = BUF_INIT;
 
-    delivery_message(&d, m, redelivered);
+    delivery_message(&d, m, redelivered, false);
     ck_assert(print_message(&print, &d, &out));
     ck_assert(!out.failed);
     unit_assert_text(buf_bytes(&out), want);
@@ -67,7 +67,7 @@ static void content_as(const char *hex, const char *text, const char *json, cons
     buf_printf(&want, JSON_HEAD "%s}\n", json);
     printed_as(&m, (struct print){.format = PRINT_JSON}, false, buf_str(&want));
 
-    delivery_message(&d, &m, false);
+    delivery_message(&d, &m, false, false);
     ck_assert_int_eq(print_message(&print, &d, &out), cloudevents != NULL);
     ck_assert_uint_eq(print.skipped, cloudevents ? 0 : 1);
     buf_clear(&want);
