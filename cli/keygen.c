@@ -120,7 +120,9 @@ static int run(struct cli *cli, void *state, int argc, char **argv)
         return cli_usage(NAME, "'%s' is no file's name: a private key goes into a file only.",
                          argv[0]);
     buf_printf(&public_path, "%s.pub", argv[0]);
-    if (public_path.failed || sodium_init() < 0 || !(s = sodium_malloc(sizeof *s))) {
+    s = public_path.failed || sodium_init() < 0 ? NULL : sodium_malloc(sizeof *s);
+    if (!s || sodium_mlock(s, sizeof *s) < 0) { /* which sodium_malloc leaves out without a word */
+        sodium_free(s);
         buf_deinit(&public_path);
         return cli_fail(NAME, "There is not enough memory, or none that can be locked.");
     }
