@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -40,6 +39,12 @@ int64_t clock_realtime_us(void)
     return (int64_t)ts.tv_sec * US_PER_S + ts.tv_nsec / 1000;
 }
 
+static void put_digits(char *out, size_t n, int value)
+{
+    for (; n > 0; value /= 10)
+        out[--n] = (char)('0' + value % 10);
+}
+
 char *clock_format_rfc3339(int64_t unix_us, char out[CLOCK_TEXT_SIZE])
 {
     if (unix_us < FORMAT_MIN_US)
@@ -56,11 +61,15 @@ char *clock_format_rfc3339(int64_t unix_us, char out[CLOCK_TEXT_SIZE])
 
     struct tm tm;
     (void)gmtime_r(&s, &tm);
-    /* The remainders change nothing; they tell the compiler how many digits each number has. */
-    (void)snprintf(out, CLOCK_TEXT_SIZE, "%04u-%02u-%02uT%02u:%02u:%02u.%06uZ",
-                   (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)(tm.tm_mon + 1) % 100,
-                   (unsigned)tm.tm_mday % 100, (unsigned)tm.tm_hour % 100,
-                   (unsigned)tm.tm_min % 100, (unsigned)tm.tm_sec % 100, (unsigned)us % 1000000);
+    /* By hand: every event that is made or printed has one, and printf would be a seventh of making it. */
+    memcpy(out, "0000-00-00T00:00:00.000000Z", CLOCK_TEXT_SIZE);
+    put_digits(out, 4, tm.tm_year + 1900);
+    put_digits(out + 5, 2, tm.tm_mon + 1);
+    put_digits(out + 8, 2, tm.tm_mday);
+    put_digits(out + 11, 2, tm.tm_hour);
+    put_digits(out + 14, 2, tm.tm_min);
+    put_digits(out + 17, 2, tm.tm_sec);
+    put_digits(out + 20, 6, (int)us);
     return out;
 }
 
