@@ -37,8 +37,8 @@ cose_packages()
     fi
 }
 
-# find_cose LOG: names its folder to the tests, WALBUS_TEST_COSE, unless the caller has. Whole or not at all; two runs at
-# once wait for each other. It needs no script of a package to be run.
+# find_cose LOG: names its folder to the tests, WALBUS_TEST_COSE, unless the caller has. Whole or not at all; two runs
+# at once wait for each other. No script of a package is run.
 find_cose()
 {
     local folder

@@ -2,19 +2,18 @@
 # SPDX-License-Identifier: PostgreSQL
 """What signatures cost the router, as ratios within one run.
 
-    bench_signatures.py require   a backlog of signed events under the policy `require`, as verifications a second, against
-                                  libsodium's bare calls on as many threads
-    bench_signatures.py ignore    a backlog of signed events under the policy `ignore`, against unsigned ones of the same size
+    bench_signatures.py require   a backlog of signed events under the policy `require`, as verifications a second,
+                                  against libsodium's bare calls on as many threads
+    bench_signatures.py ignore    a backlog of signed events under no policy, against unsigned ones of the same size
 
-What is compared in `require`. The reference is two threads of nothing but crypto_sign_verify_detached over as many bytes
-as a content has, before and behind each drain; it has the machine for itself. The router has not: on two cores its own
-loop and journal, the server's walsender and the subscriber run beside its two workers, and what they take is missing
-there. The bound is for the plain ratio all the same, nothing is taken off. Beside it stands how much of the two cores
-went to the server and the subscriber, which are not the router, and the ratio to what they leave of two cores: that is
-what a router on a machine with cores to spare keeps. Contents of 1 KB make verifying 20 times as dear as all the rest.
+What is compared in `require`. The reference is two threads of nothing but crypto_sign_verify_detached over as many
+bytes as a content has, before and behind each drain, and it has the machine for itself. The router has not: on two
+cores its own loop and journal, the server's walsender and the subscriber run beside its two workers, and what they take
+is missing there. The bound is for the plain ratio all the same, nothing is taken off. Beside it stands how much of the
+two cores went to the server and the subscriber, which are not the router, and the ratio to what they leave.
 
-Signed and unsigned contents are of one size to the byte: a signature makes a message larger, and larger ones are slower.
-They are 1,000 different events again and again, since nothing remembers what it has verified.
+Signed and unsigned contents are of one size to the byte: a signature makes a message larger, and larger ones are
+slower. They are 1,000 different events again and again: nothing remembers what it has verified.
 
 WALBUS_TEST_PLAIN_BUILD names the build folder; see bench.py, of which this is a part. Exit 1 when a bound is missed.
 """
@@ -75,8 +74,9 @@ def server_seconds(server):
     """CPU time of the server's processes that live."""
     ticks = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/stat", encoding="latin-1") as f:
-            fields = f.read().rpartition(")")[2].split()
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(f"/proc/{pid}/stat", encoding="latin-1") as f:
+                fields = f.read().rpartition(")")[2].split()
             if int(fields[1]) == server.pid:
                 ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
@@ -128,12 +128,14 @@ def require(rounds, messages):
     print(f"  and again             {rates(behind)}  A/A {bench.ratios(zip(behind, before)):.3f}")
     print(f"  router, require       {rates(router)}  {ratio:.3f} of it; "
           f"{bench.verdict('require', round(ratio, 3), BOUNDS['require'], True)}")
-    print(f"  server and subscriber {share:.3f} of {WORKERS} cores; the router {ratio / (1 - share):.3f} of what they leave")
+    print(f"  server and subscriber {share:.3f} of {WORKERS} cores; "
+          f"the router has {ratio / (1 - share):.3f} of what they leave")
 
 
 def ignore(rounds, messages):
     unsigned, again, signed = [], [], []
-    with backlog_of("unsigned", messages, 2 * rounds) as plain, backlog_of("signed", messages, rounds) as backlog:
+    with backlog_of("unsigned", messages, 2 * rounds) as plain, \
+            backlog_of("signed", messages, rounds) as backlog:
         for _ in range(rounds):
             unsigned.append(drain(plain)[0])
             signed.append(drain(backlog)[0])
