@@ -168,6 +168,16 @@ test_units()
     logs+=("$asan/unit.log")
 }
 
+# Of the build as it is used; those with sanitizers are made without.
+test_hardening()
+{
+    rm -f "$plain/meson-logs/testlog-hardening.json"
+    meson test -C "$plain" --no-rebuild --logbase testlog-hardening --print-errorlogs hardening >"$plain/hardening.log" 2>&1 ||
+        failed+=("meson test of the hardening: exit status $?")
+    results+=("$plain/meson-logs/testlog-hardening.json")
+    logs+=("$plain/hardening.log")
+}
+
 # test_fuzz SECONDS [NAME]
 test_fuzz()
 {
@@ -308,6 +318,9 @@ main()
 
     case $what in
     all | unit | ci) test_units ;;
+    esac
+    case $what in
+    all | ci) test_hardening ;;
     esac
     case $what in
     fuzz) test_fuzz "$seconds" "$@" ;;

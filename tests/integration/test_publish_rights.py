@@ -21,9 +21,9 @@ ODD = """Od"d 'r\\`ol$e"""
 LONG = "l" * 63
 ROLES = ("bus", "shop", "other", ODD, LONG)
 
-RIGHTS = ("SELECT f.oid, coalesce(r.rolname, 'PUBLIC') FROM pg_proc f, aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) g "
-          "LEFT JOIN pg_roles r ON r.oid = g.grantee WHERE f.proname = 'pg_logical_emit_message' "
-          "AND g.privilege_type = 'EXECUTE' AND NOT g.is_grantable")
+RIGHTS = ("SELECT f.oid, coalesce(r.rolname, 'PUBLIC') FROM pg_proc f, "
+          "aclexplode(coalesce(f.proacl, acldefault('f', f.proowner))) g LEFT JOIN pg_roles r ON r.oid = g.grantee "
+          "WHERE f.proname = 'pg_logical_emit_message' AND g.privilege_type = 'EXECUTE' AND NOT g.is_grantable")
 
 with open(os.path.join(places.ROOT, "docs", "operations.md"), encoding="utf-8") as _page:
     # What is written there for those who do it by hand, and to undo it.
@@ -209,8 +209,10 @@ def test_names_of_others_are_not_found(server, conn):
     """A superuser's statements must not run what somebody has put into a schema that is looked at first."""
     conn.run("CREATE SCHEMA trap")
     conn.run("CREATE DOMAIN trap.text AS pg_catalog.text")
-    conn.run("CREATE FUNCTION trap.aclexplode(aclitem[]) RETURNS int LANGUAGE plpgsql AS $$BEGIN RAISE 'trapped'; END$$")
-    conn.run("CREATE FUNCTION trap.pg_logical_emit_message(boolean, text, bytea) RETURNS pg_lsn LANGUAGE sql AS 'SELECT NULL::pg_lsn'")
+    conn.run("CREATE FUNCTION trap.aclexplode(aclitem[]) RETURNS int LANGUAGE plpgsql "
+             "AS $$BEGIN RAISE 'trapped'; END$$")
+    conn.run("CREATE FUNCTION trap.pg_logical_emit_message(boolean, text, bytea) RETURNS pg_lsn LANGUAGE sql "
+             "AS 'SELECT NULL::pg_lsn'")
     conn.run("ALTER DATABASE postgres SET search_path = trap, pg_catalog")
     conn.run("ALTER DATABASE postgres SET default_transaction_read_only = on")
     conn.run("ALTER DATABASE postgres SET default_transaction_isolation = serializable")
@@ -261,8 +263,8 @@ def test_a_dump_keeps_the_rights(server):
     assert run_setup(server, "--restrict", "--grant", "bus", "--grant", ODD).status == 0
     server.create_database("restored")
     try:
-        done = subprocess.run([places.tool("psql"), "-q", "-v", "ON_ERROR_STOP=1", server.dsn("restored")], input=dump(),
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run([places.tool("psql"), "-q", "-v", "ON_ERROR_STOP=1", server.dsn("restored")],
+                              input=dump(), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done
         assert who(server, "restored") == {"postgres", "bus", ODD}
         with server.connect() as conn:
