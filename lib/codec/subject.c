@@ -88,6 +88,58 @@ bool filter_matches(const struct filter *filter, struct bytes prefix)
     return false;
 }
 
+static bool is_end(struct bytes token, bool more)
+{
+    return token_is(token, '>') && !more;
+}
+
+/* Token by token: what the pattern has there must match all that the other may have there. */
+static bool pattern_covers_pattern(struct bytes pattern, struct bytes other)
+{
+    struct bytes token, other_token;
+    bool more = true, other_more = true;
+
+    while (subject_next_token(&pattern, &more, &token)) {
+        if (!subject_next_token(&other, &other_more, &other_token))
+            return false;
+        if (is_end(token, more))
+            return true;
+        if (is_end(other_token, other_more)) /* any number of tokens, where this one has a certain number, or two and more */
+            return false;
+        if (!token_is(token, '*') && (token_is(other_token, '*') || !bytes_equal(token, other_token)))
+            return false;
+    }
+    return !other_more;
+}
+
+/* The last token of `begin` is only the beginning of one, and any may follow: nothing but a '>' matches there. */
+static bool pattern_covers_beginning(struct bytes pattern, struct bytes begin)
+{
+    struct bytes token, begin_token;
+    bool more = true, begin_more = true;
+
+    while (subject_next_token(&pattern, &more, &token) && subject_next_token(&begin, &begin_more, &begin_token)) {
+        if (is_end(token, more))
+            return true;
+        if (!begin_more || (!token_is(token, '*') && !bytes_equal(token, begin_token)))
+            return false;
+    }
+    return false;
+}
+
+bool filter_is_covered(const struct filter *filter, struct bytes pattern)
+{
+    switch (filter->kind) {
+    case FILTER_PATTERN:
+        return pattern_covers_pattern(pattern, filter->text);
+    case FILTER_EXACT:
+        return pattern_matches(pattern, filter->text);
+    case FILTER_STARTS_WITH:
+        return pattern_covers_beginning(pattern, filter->text);
+    }
+    return false;
+}
+
 bool filters_match(const struct filter *filters, size_t n_filters, const struct filter *exclusions, size_t n_exclusions,
                    struct bytes prefix)
 {

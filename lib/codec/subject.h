@@ -45,6 +45,12 @@ struct filter {
 /** Whether this one filter matches this prefix. The reference that the router's trie is tested against. */
 bool filter_matches(const struct filter *filter, struct bytes prefix);
 
+/**
+ * Whether `pattern` matches every prefix that `filter` matches. For a pattern of its own, an exact or a starts-with filter alike
+ * that is exact, not only safe, save that a filter which several patterns cover together is covered by none.
+ */
+bool filter_is_covered(const struct filter *filter, struct bytes pattern);
+
 /** Whether a subscription gets this prefix: some filter matches, and no exclusion. */
 bool filters_match(const struct filter *filters, size_t n_filters, const struct filter *exclusions, size_t n_exclusions,
                    struct bytes prefix);
