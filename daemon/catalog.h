@@ -66,6 +66,8 @@ struct catalog_subscription {
     uint64_t gap_messages, gap_bytes; /* in it: UINT64_MAX if not known */
     uint64_t seen_ms;           /* the journal's running time when it last had a subscriber */
     uint64_t made_ms;           /* … when it was made */
+    bool has_maker;
+    uint32_t maker;             /* the uid that has made it */
     struct catalog_mark mark;
 };
 

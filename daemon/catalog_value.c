@@ -11,6 +11,10 @@
 #define SUBSCRIPTION_RESUMES 0x01u
 #define SUBSCRIPTION_GAP     0x02u
 #define SUBSCRIPTION_MARK    0x04u
+#define SUBSCRIPTION_MAKER   0x08u
+
+/* Behind format and flags: what every value has. */
+#define SUBSCRIPTION_FIXED 116u
 
 /* Of one filter, in front of its text: which list it is in, its kind, the length of its text (u16). */
 #define FILTER_HEAD 4u
@@ -44,7 +48,7 @@ size_t catalog_subscription_encode(const struct catalog_subscription *s, struct 
 
     *at++ = SUBSCRIPTION_FORMAT;
     *at++ = (uint8_t)((s->resumes ? SUBSCRIPTION_RESUMES : 0) | (s->has_gap ? SUBSCRIPTION_GAP : 0) |
-                      (m->since ? SUBSCRIPTION_MARK : 0));
+                      (m->since ? SUBSCRIPTION_MARK : 0) | (s->has_maker ? SUBSCRIPTION_MAKER : 0));
     bytes_put_u64(at, ref.id);
     position_encode(s->cursor, at + 8);
     position_encode(s->acked, at + 24);
@@ -56,16 +60,20 @@ size_t catalog_subscription_encode(const struct catalog_subscription *s, struct 
     bytes_put_u64(at + 96, s->made_ms);
     bytes_put_u32(at + 104, ref.size);
     bytes_put_u64(at + 108, ref.checksum);
+    at += SUBSCRIPTION_FIXED;
+    size_t maker = s->has_maker ? CATALOG_MAKER_SIZE : 0;
+    if (s->has_maker)
+        bytes_put_u32(at, s->maker);
     if (!m->since)
-        return CATALOG_SUBSCRIPTION_SIZE;
+        return CATALOG_SUBSCRIPTION_SIZE + maker;
     size_t why = MIN(m->why.size, (size_t)CATALOG_REASON_MAX);
-    at += 116;
+    at += maker;
     bytes_put_u64(at, (uint64_t)m->since);
     position_encode(m->at, at + 8);
     at[24] = (uint8_t)why;
     if (why)
         memcpy(at + CATALOG_MARK_SIZE, m->why.data, why);
-    return CATALOG_SUBSCRIPTION_SIZE + CATALOG_MARK_SIZE + why;
+    return CATALOG_SUBSCRIPTION_SIZE + maker + CATALOG_MARK_SIZE + why;
 }
 
 bool catalog_subscription_is_sealed(MDB_val key, MDB_val value)
@@ -76,10 +84,11 @@ bool catalog_subscription_is_sealed(MDB_val key, MDB_val value)
         return false;
     if (at[0] != SUBSCRIPTION_FORMAT)
         return false;
+    size_t size = CATALOG_SUBSCRIPTION_SIZE + (at[1] & SUBSCRIPTION_MAKER ? CATALOG_MAKER_SIZE : 0);
     if (!(at[1] & SUBSCRIPTION_MARK))
-        return value.mv_size == CATALOG_SUBSCRIPTION_SIZE;
-    return value.mv_size >= CATALOG_SUBSCRIPTION_SIZE + CATALOG_MARK_SIZE &&
-           value.mv_size - CATALOG_SUBSCRIPTION_SIZE - CATALOG_MARK_SIZE == at[CATALOG_SUBSCRIPTION_SIZE - 8 + CATALOG_MARK_SIZE - 1];
+        return value.mv_size == size;
+    size += CATALOG_MARK_SIZE;
+    return value.mv_size >= size && value.mv_size - size == at[size - 8 - 1];
 }
 
 void catalog_subscription_decode(const uint8_t *in, struct catalog_subscription *s, struct catalog_filters_ref *ref)
@@ -99,9 +108,14 @@ void catalog_subscription_decode(const uint8_t *in, struct catalog_subscription 
     s->made_ms = bytes_get_u64(at + 96);
     ref->size = bytes_get_u32(at + 104);
     ref->checksum = bytes_get_u64(at + 108);
+    at += SUBSCRIPTION_FIXED;
+    s->has_maker = in[1] & SUBSCRIPTION_MAKER;
+    if (s->has_maker) {
+        s->maker = bytes_get_u32(at);
+        at += CATALOG_MAKER_SIZE;
+    }
     if (!(in[1] & SUBSCRIPTION_MARK))
         return;
-    at += 116;
     s->mark.since = (int64_t)bytes_get_u64(at);
     s->mark.at = position_decode(at + 8);
     s->mark.why = (struct bytes){at + CATALOG_MARK_SIZE, at[24]};

@@ -16,8 +16,8 @@ void clients_answer(struct router *r);
 /** Positions are about to mean something else: whoever has or waits for a subscription is let go, and subscribes anew. */
 void clients_new_era(struct router *r);
 
-/** Whether a client may make the router hold so many bytes more. */
-bool clients_have_room(const struct router *r, const struct session *asking, size_t bytes);
+/** Whether a client may make the router hold so many bytes more: NULL, or whose there are too many, for a sentence. */
+const char *clients_lack_room(const struct router *r, const struct session *asking, size_t bytes);
 /** How far the server's WAL is known to reach. */
 struct position clients_farthest(const struct router *r);
 

@@ -264,6 +264,12 @@ int durables_add(struct durables *ds, struct bytes name, const struct filter *fi
     return 0;
 }
 
+void durable_set_maker(struct durable *d, uid_t uid)
+{
+    d->has_maker = true;
+    d->maker = uid;
+}
+
 void durables_remove(struct durables *ds, struct durable *d)
 {
     size_t at = find_place(ds, d->name);

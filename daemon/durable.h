@@ -132,6 +132,8 @@ struct durable {
     struct position acked, sent;
     struct durable_gap gap;
     uint64_t seen_ms, made_ms;       /* of the journal's running time */
+    bool has_maker;
+    uid_t maker;                     /* the user who has made it; of one from before that was kept, nobody */
     struct durable_mark mark;
 
     struct session *holder;          /* NULL: absent */
@@ -224,6 +226,8 @@ const char *durable_fault_text(enum durable_fault fault);
 /** A new name, without a holder; the name must not be there. 0, an enum durable_fault, -ENOMEM. */
 int durables_add(struct durables *ds, struct bytes name, const struct filter *filters, size_t n_filters,
                  const struct filter *exclusions, size_t n_exclusions, struct position cursor, struct durable **ret) MUST_CHECK;
+/** Right behind durables_add(): who has made it. */
+void durable_set_maker(struct durable *d, uid_t uid);
 /** Removes one without a holder; *d is gone. */
 void durables_remove(struct durables *ds, struct durable *d);
 /** Other filters from here on, if they are others; the cursor stays. Only while it is held. 0, DURABLE_FULL, -ENOMEM. */

@@ -89,6 +89,8 @@ static struct catalog_subscription subscription_of(const struct durables *ds, co
         .gap_bytes = d->gap.bytes,
         .seen_ms = d->seen_ms,
         .made_ms = d->made_ms,
+        .has_maker = d->has_maker,
+        .maker = d->maker,
         .mark = {d->mark.since, d->mark.at, bytes_of_text(d->mark.why)},
     };
 }
@@ -408,6 +410,8 @@ static int read_name(void *owner, const struct catalog_subscription *s)
         d->stored_gap = s->gap_to;
     d->seen_ms = d->seen_stored_ms = s->seen_ms;
     d->made_ms = s->made_ms;
+    d->has_maker = s->has_maker;
+    d->maker = (uid_t)s->maker;
     d->mark.since = s->mark.since;
     d->mark.at = s->mark.at;
     if (s->mark.why.size)

@@ -20,6 +20,7 @@
 #include "pg/connect.h"
 #include "router.h"
 #include "settings/settings.h"
+#include "settings/settings_change.h"
 #include "settings/settings_file.h"
 
 /* The settings, and what is an option only. */
@@ -45,8 +46,7 @@ static void print_help(void)
                    "      server is not what the journal was read from. The gap is logged and told\n"
                    "      to every subscriber. An option only, for one start.\n"
                    "  --help, --version\n\n"
-                   "SIGTERM and SIGINT stop it. SIGHUP changes nothing yet: the settings are read at\n"
-                   "start, so restart it to change one.\n\n"
+                   "SIGTERM and SIGINT stop it. SIGHUP reads the settings file again, as 'walbus reload'.\n\n"
                    "Exit status: 0 clean stop, 1 failure, 2 usage or configuration,\n"
                    "4 the slot or the server is not what it was: the operator must decide.\n\n"
                    "Example:\n"
@@ -152,7 +152,9 @@ static int check_dsn(const struct settings *settings)
     return status;
 }
 
-static int read_settings(int argc, char **argv, struct settings *settings, bool *ret_accept_gap)
+/* `above`: what the file is read under, to read it again. */
+static int read_settings(int argc, char **argv, struct settings *settings, struct settings *above,
+                         struct router_origin *ret_origin, bool *ret_accept_gap)
 {
     char why[SETTINGS_WHY_SIZE] = "no memory";
     const char *config = NULL;
@@ -162,7 +164,11 @@ static int read_settings(int argc, char **argv, struct settings *settings, bool 
         return e;
     if (settings_from_environment(settings, false, why) < 0)
         return usage("%s", why);
-    int r = settings_from_file(settings, config ? config : SETTINGS_DEFAULT_FILE, why);
+    if (settings_copy(settings, above) < 0)
+        return usage("no memory");
+    *ret_origin = (struct router_origin){.without_file = above, .file = config ? config : SETTINGS_DEFAULT_FILE};
+    int r = settings_from_file(settings, ret_origin->file, why);
+    ret_origin->file_was_there = r == 0;
     if (r == -ENOENT && config)
         return usage("there is no file \"%s\"", config);
     if (r < 0 && r != -ENOENT)
@@ -186,7 +192,7 @@ static void prepare_process(void)
     }
 }
 
-static int run(const struct settings *settings, const char *socket_path, bool accept_gap,
+static int run(struct settings *settings, struct router_origin origin, const char *socket_path, bool accept_gap,
                struct logger *log)
 {
     uv_loop_t loop;
@@ -205,7 +211,7 @@ static int run(const struct settings *settings, const char *socket_path, bool ac
     (void)sigaddset(&stop, SIGINT);
     (void)sigaddset(&stop, SIGHUP);
     (void)pthread_sigmask(SIG_BLOCK, &stop, &before);
-    int status = router_open(&router, &loop, settings, socket_path, accept_gap, log);
+    int status = router_open(&router, &loop, settings, origin, socket_path, accept_gap, log);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (status == 0) {
         (void)uv_run(&loop, UV_RUN_DEFAULT);
@@ -223,7 +229,8 @@ static int run(const struct settings *settings, const char *socket_path, bool ac
 
 int main(int argc, char **argv)
 {
-    struct settings settings;
+    struct settings settings, above = {0};
+    struct router_origin origin;
     struct logger log = {.out = stderr, .level = LOG_INFO};
     char why[SOCKET_PLACE_WHY_SIZE];
     char *socket_path = NULL;
@@ -233,7 +240,7 @@ int main(int argc, char **argv)
         fputs("walbusd: no memory, or no descriptors\n", stderr);
         return ROUTER_EXIT_FAILURE;
     }
-    int status = read_settings(argc, argv, &settings, &accept_gap);
+    int status = read_settings(argc, argv, &settings, &above, &origin, &accept_gap);
     if (status < 0) {
         log.level = (enum log_level)settings.log_level;
         log.format = (enum log_format)settings.log_format;
@@ -242,10 +249,11 @@ int main(int argc, char **argv)
             status = usage("%s", r == -ENOMEM ? "no memory" : why);
         } else {
             prepare_process();
-            status = run(&settings, socket_path, accept_gap, &log);
+            status = run(&settings, origin, socket_path, accept_gap, &log);
         }
     }
     free(socket_path);
     settings_deinit(&settings);
+    settings_deinit(&above);
     return status;
 }

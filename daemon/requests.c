@@ -5,11 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "clients.h"
 #include "codec/cbor.h"
 #include "codec/control_fields.h"
+#include "permit.h"
+#include "reload.h"
 #include "subscribe.h"
 
 /* An answer to "status" has some hundred bytes, and so for each session and each name. */
@@ -30,11 +31,6 @@ struct request_waiting {
     char name[CATALOG_NAME_MAX + 1];   /* … the name, */
     struct position position;          /* … and where it was put */
 };
-
-bool requests_is_privileged(const struct session *s)
-{
-    return s->uid == 0 || s->uid == geteuid();
-}
 
 static struct session *session_of(const struct router *r, uint64_t id)
 {
@@ -211,11 +207,15 @@ static const struct control_field name_fields[] = {
 static struct durable *take_name(struct router *r, struct session *s, const struct control_request *request,
                                  struct name_args *ret)
 {
-    char why[CONTROL_WHY_SIZE];
+    char why[CONTROL_WHY_SIZE], text[PERMIT_WHY_SIZE];
 
     *ret = (struct name_args){0};
     if (control_fields_get(request->args, name_fields, ARRAY_SIZE(name_fields), ret, why) < 0) {
         refuse(s, request->id, CONTROL_ERROR_INVALID, "args: %s", why);
+        return NULL;
+    }
+    if (!permit_name(r, s, ret->name, text)) {
+        permit_refuse_request(r, s, request->id, text);
         return NULL;
     }
     struct durable *d = durables_find(r->durables, ret->name);
@@ -269,10 +269,6 @@ static void take_change(struct router *r, struct session *s, const struct contro
     struct durable *d;
     char text[POSITION_TEXT_SIZE];
 
-    if (!requests_is_privileged(s)) {
-        refuse(s, request->id, CONTROL_ERROR_FORBIDDEN, "only the router's user and root may do that");
-        return;
-    }
     if (is_waiting(r, s)) {
         refuse(s, request->id, CONTROL_ERROR_LIMIT, "the request before has no answer yet");
         return;
@@ -300,27 +296,34 @@ static void take_change(struct router *r, struct session *s, const struct contro
     requests_stored(r); /* it may be there already */
 }
 
-void requests_reload(struct router *r, const char *by)
-{
-    log_line(r->log, LOG_INFO, "router.reload", "No setting of this version can change while the router runs; ignoring.",
-             LOG_STR("by", by));
-}
-
 static void take_reload(struct router *r, struct session *s, uint64_t id)
 {
     struct buf result = BUF_INIT;
+    struct reload_answer answer;
+    char why[SETTINGS_WHY_SIZE];
+    int e = reload_settings(r, "request", &answer, why);
 
-    if (!requests_is_privileged(s)) {
-        refuse(s, id, CONTROL_ERROR_FORBIDDEN, "only the router's user and root may do that");
+    if (e < 0) {
+        refuse(s, id, CONTROL_ERROR_INVALID, "nothing has changed: %s", e == -EINVAL ? why : strerror(-e));
         return;
     }
-    requests_reload(r, "request");
-    cbor_put_map(&result, 1);
+    cbor_put_map(&result, 2);
     cbor_put_str(&result, "changed");
-    cbor_put_array(&result, 0);
-    reply(s, id, &result);
+    cbor_put_array(&result, answer.n_changed);
+    buf_append(&result, answer.changed.data, answer.changed.size);
+    cbor_put_str(&result, "restart");
+    cbor_put_array(&result, answer.n_restart);
+    buf_append(&result, answer.restart.data, answer.restart.size);
+    result.failed |= answer.changed.failed || answer.restart.failed;
+    reload_answer_deinit(&answer);
+    if (s->state == SESSION_LEAVING || s->state == SESSION_CLOSED) /* it may not do that any more */
+        buf_clear(&result);
+    else
+        reply(s, id, &result);
     buf_deinit(&result);
 }
+
+const char *const requests_names[] = {"status", "subscriptions", "remove", "seek", "reload", NULL};
 
 void requests_take(struct router *r, struct session *s, const struct control_request *request)
 {
@@ -329,14 +332,20 @@ void requests_take(struct router *r, struct session *s, const struct control_req
         enum what what;
     } lists[] = {{"status", WHAT_STATUS}, {"subscriptions", WHAT_SUBSCRIPTIONS}},
       changes[] = {{"remove", WHAT_REMOVE}, {"seek", WHAT_SEEK}};
+    char why[PERMIT_WHY_SIZE];
 
-    if (!clients_have_room(r, s, ANSWER_ROOM * (1 + r->n_sessions + durables_count(r->durables)))) {
-        /* before it is made: that is what costs */
-        if (outbox_waiting_control(&s->outbox) > ANSWERS_FEW)
-            session_error(s, CONTROL_ERROR_LIMIT,
-                          "too many answers to all clients wait to be read, some of them to this one", true);
-        else
-            refuse(s, request->id, CONTROL_ERROR_LIMIT, "too many answers to all clients wait to be read");
+    if (!permit_request(r, s, request->what, why)) {
+        permit_refuse_request(r, s, request->id, why);
+        return;
+    }
+    const char *whose = clients_lack_room(r, s, ANSWER_ROOM * (1 + r->n_sessions + durables_count(r->durables)));
+    if (whose) { /* before it is made: that is what costs */
+        if (outbox_waiting_control(&s->outbox) > ANSWERS_FEW) {
+            (void)snprintf(why, sizeof why, "too many answers to %s wait to be read, some of them to this one", whose);
+            session_error(s, CONTROL_ERROR_LIMIT, why, true);
+        } else {
+            refuse(s, request->id, CONTROL_ERROR_LIMIT, "too many answers to %s wait to be read", whose);
+        }
         return;
     }
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++)

@@ -20,10 +20,7 @@ void requests_stored(struct router *r);
 /** The session is gone, or the router ends (NULL: all). */
 void requests_forget(struct router *r, const struct session *s);
 
-/** Whether it may change what others depend on: of the router's own user, or root (SO_PEERCRED). */
-bool requests_is_privileged(const struct session *s);
-
-/** What SIGHUP and REQUEST "reload" do. */
-void requests_reload(struct router *r, const char *by);
+/** What may be asked; NULL-terminated. */
+extern const char *const requests_names[];
 
 #endif

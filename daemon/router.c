@@ -16,6 +16,7 @@
 #include "deliver.h"
 #include "intake.h"
 #include "names.h"
+#include "reload.h"
 #include "requests.h"
 
 /* Ends the turn of whatever was queued; sessions may vanish while the list is walked. */
@@ -222,12 +223,22 @@ void router_stop(struct router *r, int exit_code)
     (void)uv_timer_start(&r->drain, on_drain, 0, DRAIN_LOOK_MS);
 }
 
+static void reload_on_signal(struct router *r)
+{
+    struct reload_answer answer;
+    char why[SETTINGS_WHY_SIZE];
+
+    if (reload_settings(r, "SIGHUP", &answer, why) < 0)
+        return; /* it was logged */
+    reload_answer_deinit(&answer);
+}
+
 static void on_signal(uv_signal_t *handle, int signum)
 {
     struct router *r = handle->data;
 
     if (signum == SIGHUP) {
-        requests_reload(r, "SIGHUP");
+        reload_on_signal(r);
         return;
     }
     if (r->phase == ROUTER_DRAINING && !r->hurry) {
@@ -278,8 +289,14 @@ static void watch_signal(struct router *r, uv_signal_t *handle, int signum)
 static int open_parts(struct router *r, const char *socket_path)
 {
     const struct settings *settings = r->settings;
-    char why[LISTENER_WHY_SIZE];
+    char why[MAX(LISTENER_WHY_SIZE, SETTINGS_WHY_SIZE)];
+    int e = reload_begin(r, why);
 
+    if (e < 0) {
+        log_line(r->log, LOG_ERROR, "router.settings", "The settings cannot be used.",
+                 LOG_STR("error", e == -EINVAL ? why : strerror(-e)));
+        return e == -EINVAL ? ROUTER_EXIT_USAGE : ROUTER_EXIT_FAILURE;
+    }
     r->route = route_new();
     if (!r->route)
         return ROUTER_EXIT_FAILURE;
@@ -287,7 +304,7 @@ static int open_parts(struct router *r, const char *socket_path)
     if (status != 0)
         return status;
     session_reads_init(&r->reads, r->loop, r->journal, &r->sessions);
-    int e = listener_open(&r->listener, socket_path, (mode_t)settings->socket_mode, settings->socket_group, why);
+    e = listener_open(&r->listener, socket_path, (mode_t)settings->socket_mode, settings->socket_group, why);
     if (e < 0) {
         log_line(r->log, LOG_ERROR, "router.socket", why);
         return ROUTER_EXIT_FAILURE;
@@ -309,17 +326,18 @@ static void free_parts(struct router *r)
     intake_close(r);
     (void)uv_run(r->loop, UV_RUN_DEFAULT); /* the journal's handle */
     state_close(&r->state);
+    reload_end(r);
     r->route = route_free(r->route);
     free(r->inside);
     session_reads_deinit(&r->reads);
     batch_pool_deinit(&r->pool);
 }
 
-int router_open(struct router *r, uv_loop_t *loop, const struct settings *settings,
+int router_open(struct router *r, uv_loop_t *loop, struct settings *settings, struct router_origin origin,
                 const char *socket_path, bool accept_gap, struct logger *log)
 {
     *r = (struct router){
-        .loop = loop, .log = log, .settings = settings, .state = STATE_INIT};
+        .loop = loop, .log = log, .settings = settings, .origin = origin, .state = STATE_INIT};
     share_descriptors(r);
     int status = open_parts(r, socket_path);
     if (status != 0) {

@@ -22,6 +22,7 @@
 #include "durable.h"
 #include "journal/journal.h"
 #include "listener.h"
+#include "refusals.h"
 #include "retention.h"
 #include "route.h"
 #include "session.h"
@@ -64,10 +65,20 @@ enum router_phase {
 
 enum router_exit { ROUTER_EXIT_OK = 0, ROUTER_EXIT_FAILURE = 1, ROUTER_EXIT_USAGE = 2, ROUTER_EXIT_DECIDE = 4 };
 
+/** Where the settings come from, to read them again. All is borrowed. */
+struct router_origin {
+    const struct settings *without_file; /* defaults, environment and options */
+    const char *file;                    /* NULL: none is read */
+    bool file_was_there;
+};
+
 struct router {
     uv_loop_t *loop;
     struct logger *log;
-    const struct settings *settings;
+    struct settings *settings; /* not owned; what is reloadable changes (reload.h) */
+    struct router_origin origin;
+    struct access *access;     /* who may do what */
+    struct refusals refusals;
 
     enum router_phase phase;
     int exit_code;
@@ -113,7 +124,7 @@ struct router {
 };
 
 /** Opens the socket and starts the source. 0, or an exit code (enum router_exit) after logging why. */
-int router_open(struct router *r, uv_loop_t *loop, const struct settings *settings,
+int router_open(struct router *r, uv_loop_t *loop, struct settings *settings, struct router_origin origin,
                 const char *socket_path, bool accept_gap, struct logger *log) MUST_CHECK;
 
 /** Begins a clean stop; the loop runs out when it is done. Idempotent. */

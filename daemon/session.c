@@ -2,6 +2,7 @@
 #include "session.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -201,9 +202,12 @@ static size_t session_read(struct session *s)
     size_t want = session_input_wanted(s);
     size_t cap = MAX(s->in_size + want, (size_t)INPUT_START);
 
-    if (cap > INPUT_START && s->in_cap < cap && !s->ops->room(s->owner, s, cap - s->in_cap)) {
-        session_error(s, CONTROL_ERROR_LIMIT,
-                      "the router holds too many unfinished frames of all clients", true);
+    const char *whose = cap > INPUT_START && s->in_cap < cap ? s->ops->room(s->owner, s, cap - s->in_cap) : NULL;
+    if (whose) {
+        char text[128];
+
+        (void)snprintf(text, sizeof text, "the router holds too many unfinished frames of %s", whose);
+        session_error(s, CONTROL_ERROR_LIMIT, text, true);
         return 0;
     }
     if (s->in_cap < cap) {
@@ -300,6 +304,7 @@ struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct s
     s->id = id;
     s->pid = peer.pid;
     s->uid = peer.uid;
+    s->gid = peer.gid;
     s->fd = fd;
     s->reads = reads;
     s->chunk = READER_CHUNK;
@@ -342,16 +347,20 @@ void session_reply(struct session *s, const struct control_reply *reply)
     s->must_flush = true;
 }
 
-void session_error(struct session *s, const char *code, const char *text, bool fatal)
+static void log_error(const struct session *s, const char *code, const char *text, bool fatal)
+{
+    log_line(s->log, fatal ? LOG_INFO : LOG_DEBUG, "session.error",
+             fatal ? "A client is told an error and let go." : "A client is told an error.",
+             LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_I64("uid", s->uid),
+             LOG_STR("code", code), LOG_STR("text", text));
+}
+
+static void tell_error(struct session *s, const char *code, const char *text, bool fatal)
 {
     if (s->state == SESSION_CLOSED || s->state == SESSION_LEAVING)
         return;
     struct control_error error = {
         .code = bytes_of_text(code), .text = bytes_of_text(text), .fatal = fatal};
-    log_line(s->log, fatal ? LOG_INFO : LOG_DEBUG, "session.error",
-             fatal ? "A client is told an error and let go." : "A client is told an error.",
-             LOG_U64("session", s->id), LOG_I64("pid", s->pid), LOG_I64("uid", s->uid),
-             LOG_STR("code", code), LOG_STR("text", text));
     control_error_encode(&error, outbox_control(&s->outbox));
     s->must_flush = true;
     if (!fatal) {
@@ -367,6 +376,22 @@ void session_error(struct session *s, const char *code, const char *text, bool f
     s->messages -= outbox_drop(&s->outbox);
     (void)uv_timer_start(&s->timer, session_on_timer, SESSION_LEAVE_MS, 0);
     session_watch(s, UV_READABLE | UV_WRITABLE);
+}
+
+void session_error(struct session *s, const char *code, const char *text, bool fatal)
+{
+    if (s->state == SESSION_CLOSED || s->state == SESSION_LEAVING)
+        return;
+    if (fatal && s->ops->failed)
+        s->ops->failed(s->owner, s, code, text);
+    else
+        log_error(s, code, text, fatal);
+    tell_error(s, code, text, fatal);
+}
+
+void session_refuse(struct session *s, const char *code, const char *text, bool fatal)
+{
+    tell_error(s, code, text, fatal);
 }
 
 void session_stop(struct session *s, struct position position, const char *code, const char *text)

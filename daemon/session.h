@@ -41,8 +41,8 @@ struct session_ops {
     /** A REQUEST came; answer by session_reply or session_request_error before returning. `request` is borrowed. */
     void (*request)(void *owner, struct session *s, const struct control_request *request);
     /** Whether the session may hold `bytes` more of what clients make the router keep: unfinished frames, answers,
-     *  filters. What it holds already says session_held(). */
-    bool (*room)(void *owner, const struct session *s, size_t bytes);
+     *  filters. What it holds already says session_held(). NULL, or whose are too many, for a sentence. */
+    const char *(*room)(void *owner, const struct session *s, size_t bytes);
     /** An ACK moved s->acked, or asks (`confirm`) for a word when it is on disk: answer by session_confirm, now or later. */
     void (*acked)(void *owner, struct session *s, bool confirm);
     /** It has read all that the journal has written, and is live from here on: deliver what is not yet written, now. False:
@@ -51,6 +51,8 @@ struct session_ops {
     /** The journal was read for it up to `told`. `why` NULL: and may be read on; else it cannot be, and this sentence says why: it is
      *  let go when this returns. False: that has been said already, of the durable name that it holds. */
     bool (*was_read)(void *owner, struct session *s, struct position told, const char *why);
+    /** It is told a fatal error: log it. NULL: the session does. */
+    void (*failed)(void *owner, const struct session *s, const char *code, const char *text);
     /** The session is gone: drop every pointer to it. Its member is still in the route: take it out. */
     void (*closed)(void *owner, struct session *s);
 };
@@ -90,6 +92,7 @@ struct session {
     uint64_t id;
     pid_t pid; /* of the peer when it connected (SO_PEERCRED) */
     uid_t uid;
+    gid_t gid;
 
     int fd;
     uv_poll_t poll;
@@ -155,6 +158,8 @@ void session_reply(struct session *s, const struct control_reply *reply);
 
 /** Tells the client an error; a fatal one closes the connection behind it, dropping the data frames not yet begun. */
 void session_error(struct session *s, const char *code, const char *text, bool fatal);
+/** The same, for what its owner logs himself. */
+void session_refuse(struct session *s, const char *code, const char *text, bool fatal);
 /** Tells the client how far the router is and why it ends, and reads on until the client has
  *  acknowledged and closed. */
 void session_stop(struct session *s, struct position position, const char *code, const char *text);

@@ -96,8 +96,9 @@ static void handle_subscribe(struct session *s, struct bytes body)
     }
     s->subscribe_body = copy;
     size_t cost = subscribe_cost(&s->subscribe, body.size);
-    if (!s->ops->room(s->owner, s, cost)) {
-        refuse(s, CONTROL_ERROR_LIMIT, "the subscriptions of all clients have too many filters");
+    const char *whose = s->ops->room(s->owner, s, cost);
+    if (whose) {
+        refuse(s, CONTROL_ERROR_LIMIT, "the subscriptions of %s have too many filters", whose);
         return;
     }
     s->filters_cost = cost;

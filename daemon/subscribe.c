@@ -296,6 +296,8 @@ static bool make_or_change(struct router *r, struct session *s, struct durable *
         refuse(r, s, CONTROL_ERROR_LIMIT, "%s", durable_fault_text((enum durable_fault)e));
     if (e)
         return false;
+    if (!filters)
+        durable_set_maker(d, s->uid);
     if (filters && filters != d->filters_made)
         log_line(r->log, LOG_INFO, "durable.filters",
                  "A durable subscription has other filters than before: they are for all that it has not acknowledged.",

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "settings/access_rule.h"
 #include "settings/setting_value.h"
 
 static const char *const log_formats[] = {
@@ -191,6 +192,7 @@ const struct setting_row settings_rows[] = {
         .name = "allow",
         .type = SETTING_LIST,
         .max = 1000,
+        .check = access_rule_check,
         .reloadable = true,
         .metavar = "RULE",
         .sentence = "Who else than root and the router's own user may do what: any, user:NAME or group:NAME; then subscribe "

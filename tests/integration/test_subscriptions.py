@@ -3,8 +3,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from datetime import datetime, timezone
 
 import pytest
@@ -13,7 +11,7 @@ from harness import places
 from harness.command import Running, walbus
 from harness.fake_router import FakeRouter
 from harness.router import Router
-from harness.subscriber import Connection, RouterError, Subscriber, request
+from harness.subscriber import RouterError, Subscriber
 from harness.waiting import wait_for
 
 LIST = [
@@ -295,47 +293,3 @@ def test_a_router_that_does_not_answer_in_time(router):
     says = f"walbus subscriptions: The router at {router.socket} does not answer."
     assert looks == says
     assert changes == [says + " What was asked for may be done all the same, or soon be."] * 2
-
-
-# Opened before: the tree may stand below a folder that others may not enter.
-OTHER_USER = r"""
-import os, sys
-program = os.open(sys.argv[1], os.O_RDONLY | os.O_CLOEXEC)
-os.setgroups([]); os.setgid(65534); os.setuid(65534)
-os.execve(program, sys.argv[1:], os.environ)
-"""
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_who_may(router):
-    """The socket lets others in: they may look and subscribe; names are removed and moved by the router's user and root alone."""
-    with Subscriber(router.socket, ["a"], name="billing"):
-        pass
-    os.chmod(router.socket, 0o666)
-    os.chmod(os.path.dirname(router.socket), 0o755)
-
-    def as_other(*arguments):
-        return subprocess.run([sys.executable, "-c", OTHER_USER, places.walbus(), "subscriptions", "--socket",
-                               router.socket, *arguments], env=places.child_environment(), stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=30, check=False)
-
-    assert b"billing" in as_other().stdout
-    for arguments in (["rm", "billing"], ["seek", "billing", "now"]):
-        done = as_other(*arguments)
-        assert done.returncode == 1 and done.stderr.endswith(b"(forbidden)\n"), done
-    assert entry(router, "billing")
-
-    os.seteuid(65534)  # which the socket tells of who connects
-    try:
-        other = Connection(router.socket)
-    finally:
-        os.seteuid(0)
-    with other:
-        other.hello()
-        with pytest.raises(RouterError) as refused:
-            other.request("reload", number=3)
-        assert (refused.value.code, refused.value.fatal, refused.value.id) == ("forbidden", False, 3)
-        assert other.request("status", number=4)["state"] == "streaming"  # it is not let go for that
-    assert router.logged("router.reload") == []
-    assert request(router.socket, "reload") == {"changed": []}
-    assert [line["by"] for line in router.logged("router.reload")] == ["request"]

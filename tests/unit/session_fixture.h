@@ -81,11 +81,11 @@ static inline void owner_request(void *o, struct session *s, const struct contro
         session_request_error(s, request->id, CONTROL_ERROR_UNSUPPORTED, "No.");
 }
 
-static inline bool owner_room(void *o, const struct session *s, size_t bytes)
+static inline const char *owner_room(void *o, const struct session *s, size_t bytes)
 {
     ck_assert_ptr_eq(o, &owner);
     ck_assert_ptr_eq(s, session);
-    return bytes <= owner.room;
+    return bytes <= owner.room ? NULL : "all clients";
 }
 
 static inline bool owner_caught_up(void *o, struct session *s)

@@ -158,12 +158,12 @@ static void on_subscribe(void *o, struct session *s)
     session_subscribed(s, &subscribed);
 }
 
-static bool on_room(void *o, const struct session *s, size_t bytes)
+static const char *on_room(void *o, const struct session *s, size_t bytes)
 {
     (void)o;
     (void)s;
     (void)bytes;
-    return true;
+    return NULL;
 }
 
 static bool on_caught_up(void *o, struct session *s)

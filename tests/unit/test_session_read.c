@@ -69,12 +69,12 @@ static void on_request(void *o, struct session *s, const struct control_request 
     session_reply(s, &reply);
 }
 
-static bool on_room(void *o, const struct session *s, size_t bytes)
+static const char *on_room(void *o, const struct session *s, size_t bytes)
 {
     (void)o;
     (void)s;
     (void)bytes;
-    return true;
+    return NULL;
 }
 
 static bool on_caught_up(void *o, struct session *s)
