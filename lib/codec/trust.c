@@ -98,14 +98,21 @@ bool trust_key_may_sign(const struct trust_key *key, struct bytes prefix)
 
 /* ---- values ---- */
 
+static bool is_blank(uint8_t c)
+{
+    return c == ' ' || c == '\t';
+}
+
 const char *trust_pattern_fault(struct bytes pattern)
 {
     if (pattern.size == 0)
         return "is empty";
     if (pattern.size > FILTER_TEXT_MAX)
         return "is longer than a pattern may be";
+    if (trust_comment_in(pattern))
+        return "begins as a comment does";
     for (size_t i = 0; i < pattern.size; i++) {
-        if (pattern.data[i] == ' ' || pattern.data[i] == '\t')
+        if (is_blank(pattern.data[i]))
             return "has a blank: each pattern has a line of its own";
         if (pattern.data[i] < 0x20 || pattern.data[i] == 0x7f)
             return "has a control character";
@@ -121,6 +128,10 @@ const char *trust_audience_fault(struct bytes audience)
 
     if (audience.size > TRUST_AUDIENCE_MAX)
         return "is longer than 255 bytes";
+    if (trust_comment_in(audience))
+        return "has what begins a comment";
+    if (audience.size && (is_blank(audience.data[0]) || is_blank(audience.data[audience.size - 1])))
+        return "begins or ends with a blank";
     for (size_t at = 0, n; at < audience.size; at += n) {
         n = text_utf8_sequence(audience.data + at, audience.size - at, &code_point);
         if (n == 0)

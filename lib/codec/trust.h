@@ -7,7 +7,7 @@
  *
  *     # the shop's, until spring
  *     [866eefbd6718c884]
- *     key = pAEBIAYhWCDXWpgBgrEKt9VL/tPJZAc6DuFy89qmIyWvAhpo9wdRGg==
+ *     key = owEBIAYhWCDXWpgBgrEKt9VL/tPJZAc6DuFy89qmIyWvAhpo9wdRGg==
  *     allow = orders.>
  *     allow = payments.*.done
  *     audience = production
@@ -106,7 +106,8 @@ bool trust_kid_parse(struct bytes hex, uint8_t kid[COSE_KEY_KID_MAX], uint8_t *r
  *  or none is meant. */
 const char *trust_pattern_fault(struct bytes pattern);
 
-/** The same of an audience: too long, not UTF-8, or with control characters. The empty one is one. */
+/** The same of an audience: too long, not UTF-8, with control characters, with a blank at an end or
+ *  what begins a comment. The empty one is one. */
 const char *trust_audience_fault(struct bytes audience);
 
 #endif

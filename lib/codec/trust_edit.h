@@ -21,7 +21,7 @@ struct trust_edit_entry {
     const struct bytes *patterns;
     size_t n_patterns;
     const struct bytes *audience; /* NULL: leave it as it is, none in a new section */
-    uint64_t max_delay_us;        /* 0: likewise */
+    int64_t max_delay_us;         /* 0: likewise */
 };
 
 enum trust_edit_done {
@@ -40,8 +40,8 @@ int trust_edit_add(struct bytes text, const struct trust_edit_entry *entry, stru
                    enum trust_edit_done *ret_done, struct trust_fault *ret_fault) MUST_CHECK;
 
 /**
- * Appends to `out` the text without this key's section: its lines, and the comment right above it;
- * comments above the next section stay with that. 0; -ENOMEM; -ENOENT: no such key; -EINVAL, and
+ * Appends to `out` the text without this key's section: its lines, the comments right above and
+ * right below it, and the empty lines behind it. A comment right above the next section stays. 0; -ENOMEM; -ENOENT: no such key; -EINVAL, and
  * *ret_fault: `text` is refused.
  */
 int trust_edit_remove(struct bytes text, struct bytes kid, struct buf *out,

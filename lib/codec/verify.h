@@ -64,7 +64,7 @@ struct verify_scope {
 };
 
 /** A sentence and its NUL: the longest has an audience and a number or two. */
-#define VERIFY_REASON_SIZE 384
+#define VERIFY_REASON_SIZE 512
 
 struct verify_result {
     enum verify_status status;

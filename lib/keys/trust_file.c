@@ -2,10 +2,13 @@
 #include "keys/trust_file.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
-int trust_file_read(const char *path, struct trust **ret, char why[TRUST_FILE_WHY_SIZE])
+/* `hash`: of the text; NULL: not wanted. */
+static int read_hashed(const char *path, struct trust **ret, uint8_t hash[TRUST_FILE_HASH_SIZE],
+                       char why[TRUST_FILE_WHY_SIZE])
 {
     struct file_content file;
     struct trust_fault fault;
@@ -17,12 +20,19 @@ int trust_file_read(const char *path, struct trust **ret, char why[TRUST_FILE_WH
         return r;
     }
     r = trust_parse(file_bytes(&file), ret, &fault);
+    if (r == 0 && hash)
+        (void)crypto_generichash(hash, TRUST_FILE_HASH_SIZE, file.data, file.size, NULL, 0);
     file_content_deinit(&file);
     if (r == -ENOMEM)
         (void)snprintf(why, TRUST_FILE_WHY_SIZE, "%.200s: There is no memory for it.", path);
     else if (r < 0)
         (void)snprintf(why, TRUST_FILE_WHY_SIZE, "%.200s: %s", path, fault.why);
     return r == -EINVAL ? -EBADMSG : r;
+}
+
+int trust_file_read(const char *path, struct trust **ret, char why[TRUST_FILE_WHY_SIZE])
+{
+    return read_hashed(path, ret, NULL, why);
 }
 
 int trust_file_init(struct trust_file *file, const char *path, char why[TRUST_FILE_WHY_SIZE])
@@ -35,7 +45,7 @@ int trust_file_init(struct trust_file *file, const char *path, char why[TRUST_FI
         return r;
     }
     (void)watched_file_look(&f.watched);
-    r = trust_file_read(f.watched.path, &f.trust, why);
+    r = read_hashed(f.watched.path, &f.trust, f.hash, why);
     if (r < 0) {
         watched_file_deinit(&f.watched);
         return r;
@@ -51,20 +61,24 @@ void trust_file_deinit(struct trust_file *file)
     file->trust = trust_unref(file->trust);
 }
 
-/* Reads what was looked at. */
+/* Reads what was looked at. *ret_said: it is broken for the same reason as the last time. */
 static enum trust_file_news take(struct trust_file *file, char why[TRUST_FILE_WHY_SIZE],
                                  bool *ret_said)
 {
+    uint8_t hash[TRUST_FILE_HASH_SIZE];
     struct trust *trust;
 
-    if (trust_file_read(file->watched.path, &trust, why) < 0) {
+    if (read_hashed(file->watched.path, &trust, hash, why) < 0) {
         *ret_said = !watched_file_bad(&file->watched, why);
         return TRUST_FILE_BROKEN;
     }
-    (void)watched_file_good(&file->watched);
+    bool mended = watched_file_good(&file->watched);
+    bool same = memcmp(hash, file->hash, sizeof hash) == 0;
+
     (void)trust_unref(file->trust);
     file->trust = trust;
-    return TRUST_FILE_NEW;
+    memcpy(file->hash, hash, sizeof hash);
+    return mended || !same ? TRUST_FILE_NEW : TRUST_FILE_SAME;
 }
 
 enum trust_file_news trust_file_refresh(struct trust_file *file, uint64_t now_ns,

@@ -19,15 +19,18 @@
 int trust_file_read(const char *path, struct trust **ret,
                     char why[TRUST_FILE_WHY_SIZE]) MUST_CHECK;
 
+#define TRUST_FILE_HASH_SIZE 32
+
 /** One that is kept. `trust` is what is believed now: who hands it to others hands counts. */
 struct trust_file {
     struct watched_file watched;
     struct trust *trust;
+    uint8_t hash[TRUST_FILE_HASH_SIZE]; /* of the text: a fresh file is read twice (watched_file.h) */
 };
 
 enum trust_file_news {
     TRUST_FILE_SAME = 0,
-    TRUST_FILE_NEW,    /* `trust` is another one */
+    TRUST_FILE_NEW,    /* `trust` is another one, or what was broken is good again */
     TRUST_FILE_BROKEN, /* cannot be read, or is refused: to be said, once; `trust` stays */
 };
 
