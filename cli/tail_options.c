@@ -128,71 +128,22 @@ int tail_options_check(struct tail_options *o)
     return CLI_OK;
 }
 
-/* ---- patterns that say something else than they look like; subject.h has the grammar ---- */
-
-static bool is_empty(struct bytes token, bool last)
-{
-    (void)last;
-    return token.size == 0;
-}
-
-static bool is_early_rest(struct bytes token, bool last)
-{
-    return token.size == 1 && token.data[0] == '>' && !last;
-}
-
-static bool has_star(struct bytes token, bool last)
-{
-    (void)last;
-    return token.size > 1 && memchr(token.data, '*', token.size);
-}
-
-static bool has_rest(struct bytes token, bool last)
-{
-    (void)last;
-    return token.size > 1 && memchr(token.data, '>', token.size);
-}
-
-static bool has_white_space(struct bytes token, bool last)
-{
-    (void)last;
-    for (size_t i = 0; i < token.size; i++)
-        if (token.data[i] == ' ' || (token.data[i] >= '\t' && token.data[i] <= '\r'))
-            return true;
-    return false;
-}
-
-/* What is said behind the token. */
-static const struct {
-    bool (*found)(struct bytes token, bool last);
-    const char *sentence;
-} oddities[] = {
-    {is_empty, "beside a dot is an empty token; walbus publishes no prefix that has one."},
-    {is_early_rest, "is taken literally; only as the last token it stands for the rest."},
-    {has_star, "is taken literally; '*' stands for one whole token."},
-    {has_rest, "is taken literally; '>' as the last token stands for one or more whole ones."},
-    {has_white_space, "has white space; walbus publishes no prefix that has any."},
-};
-
-/* The first oddity of a pattern. `walbus tail orders.> file` reaches us as the pattern "orders.". */
+/* `walbus tail orders.> file` reaches us as the pattern "orders.". */
 static void warn_of_pattern(const struct walbus_filter *filter, bool to_file)
 {
-    struct bytes rest = {(const uint8_t *)filter->text, filter->size}, token;
-    struct buf sentence = BUF_INIT;
-    bool more = filter->kind == WALBUS_FILTER_PATTERN;
+    struct bytes token;
 
-    if (more && to_file && filter->text[filter->size - 1] == '.') {
+    if (filter->kind != WALBUS_FILTER_PATTERN)
+        return;
+    if (to_file && filter->text[filter->size - 1] == '.') {
         (void)cli_fail(COMMAND, "The pattern '%s' ends with an empty token; %s.", filter->text, cli_shell_hint);
         return;
     }
-    while (sentence.size == 0 && subject_next_token(&rest, &more, &token))
-        for (size_t i = 0; i < ARRAY_SIZE(oddities) && sentence.size == 0; i++)
-            if (oddities[i].found(token, !more))
-                buf_printf(&sentence, "'%.*s' %s", (int)token.size,
-                           token.size ? (const char *)token.data : "", oddities[i].sentence);
-    if (sentence.size)
-        (void)cli_fail(COMMAND, "pattern '%s': %s", filter->text, buf_str(&sentence));
-    buf_deinit(&sentence);
+    const char *oddity =
+        subject_pattern_oddity((struct bytes){(const uint8_t *)filter->text, filter->size}, &token);
+    if (oddity)
+        (void)cli_fail(COMMAND, "pattern '%s': '%.*s' %s", filter->text, (int)token.size,
+                       token.size ? (const char *)token.data : "", oddity);
 }
 
 void tail_options_warn(const struct tail_options *o, bool to_file)

@@ -152,6 +152,66 @@ bool filters_match(const struct filter *filters, size_t n_filters, const struct 
     return some;
 }
 
+/* ---- patterns that say something else than they look like ---- */
+
+static bool is_empty(struct bytes token, bool last)
+{
+    (void)last;
+    return token.size == 0;
+}
+
+static bool is_early_rest(struct bytes token, bool last)
+{
+    return token.size == 1 && token.data[0] == '>' && !last;
+}
+
+static bool has_star(struct bytes token, bool last)
+{
+    (void)last;
+    return token.size > 1 && memchr(token.data, '*', token.size);
+}
+
+static bool has_rest(struct bytes token, bool last)
+{
+    (void)last;
+    return token.size > 1 && memchr(token.data, '>', token.size);
+}
+
+static bool has_white_space(struct bytes token, bool last)
+{
+    (void)last;
+    for (size_t i = 0; i < token.size; i++)
+        if (token.data[i] == ' ' || (token.data[i] >= '\t' && token.data[i] <= '\r'))
+            return true;
+    return false;
+}
+
+/* What is said behind the token. */
+static const struct {
+    bool (*found)(struct bytes token, bool last);
+    const char *sentence;
+} oddities[] = {
+    {is_empty, "beside a dot is an empty token; walbus publishes no prefix that has one."},
+    {is_early_rest, "is taken literally; only as the last token it stands for the rest."},
+    {has_star, "is taken literally; '*' stands for one whole token."},
+    {has_rest, "is taken literally; '>' as the last token stands for one or more whole ones."},
+    {has_white_space, "has white space; walbus publishes no prefix that has any."},
+};
+
+const char *subject_pattern_oddity(struct bytes pattern, struct bytes *ret_token)
+{
+    struct bytes token;
+    bool more = true;
+
+    while (subject_next_token(&pattern, &more, &token))
+        for (size_t i = 0; i < ARRAY_SIZE(oddities); i++)
+            if (oddities[i].found(token, !more)) {
+                *ret_token = token;
+                return oddities[i].sentence;
+            }
+    return NULL;
+}
+
 static bool is_token_byte(uint8_t c)
 {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||

@@ -65,6 +65,10 @@ size_t filter_tokens(const struct filter *filter);
  *  Start with rest = the whole prefix and *more = true. */
 bool subject_next_token(struct bytes *rest, bool *more, struct bytes *token);
 
+/** What in a pattern looks like a mistake, although it is a pattern: the rest of a sentence that begins
+ *  with the token ("is taken literally; …"), static. NULL: nothing does. */
+const char *subject_pattern_oddity(struct bytes pattern, struct bytes *ret_token);
+
 /** The routers' own: what comes under it is taken for a heartbeat and never delivered. */
 #define SUBJECT_HEARTBEAT_PREFIX "_walbus.heartbeat"
 

@@ -6,6 +6,7 @@
 fuzzer once found; they stay, and are named after what they show as well.
 """
 
+import base64
 import os
 import struct
 import sys
@@ -417,6 +418,83 @@ for what, data in {
     "nesting-unprotected-too-deep": h("8440a100") + b"\x81" * 63 + h("004040"),
 }.items():
     seed("cose_sign1", what, data)
+
+# ---- trust files ----
+
+KID = "866eefbd6718c884"
+KEY_LINE = "key = " + base64.b64encode(cbor(KEY)).decode() + "\n"
+SECTION = f"[{KID}]\n" + KEY_LINE
+OTHER = "[6b]\nkey = " + base64.b64encode(cbor({1: 1, 2: b"k", -1: 6, -2: X})).decode() + "\nallow = b.*\n"
+for what, text in {
+    "empty": "",
+    "comments": "# one\n; two\n\n",
+    "one-key": SECTION + "allow = orders.>\n",
+    "everything": SECTION + "allow = a.>\nallow = b\naudience = production\nmax-delay = 10min\n",
+    "audience-empty": SECTION + "allow = a\naudience =\n",
+    "no-end-of-line": SECTION + "allow = a",
+    "crlf-and-blanks": SECTION.replace("\n", " \r\n").replace(" = ", "\t=") + "  allow=a\r\n",
+    "byte-order-mark": "\ufeff" + SECTION + "allow = a\n",
+    "kid-in-capitals": SECTION.replace(KID, KID.upper()) + "allow = a\n",
+    "two-keys": "# first\n" + SECTION + "allow = a\n\n# second\n" + OTHER,
+    "two-keys-close": SECTION + "allow = a\n" + OTHER,
+    "comment-between-close": SECTION + "allow = a\n# whose\n" + OTHER,
+    "comment-behind-the-last": SECTION + "allow = a\n# whose\n\n# apart\n\n" + OTHER,
+    "pattern-twice": SECTION + "allow = a\nallow = a\n",
+    "pattern-with-equals-sign": SECTION + "allow = a=[b]\n",
+    "pattern-with-blank": SECTION + "allow = a b\n",
+    "pattern-not-ascii": SECTION + "allow = \u00e4\n",
+    "pattern-empty": SECTION + "allow =\n",
+    "kid-another": SECTION.replace("86", "87", 1) + "allow = a\n",
+    "kid-odd": "[123]\n",
+    "kid-none": "[]\n",
+    "section-twice": 2 * (SECTION + "allow = a\n"),
+    "section-without-key": f"[{KID}]\nallow = a\n",
+    "section-allows-nothing": SECTION,
+    "key-twice": SECTION + KEY_LINE + "allow = a\n",
+    "key-not-base64": f"[{KID}]\nkey = ?\n",
+    "key-empty": f"[{KID}]\nkey =\n",
+    "audience-twice": SECTION + "allow = a\naudience = a\naudience = b\n",
+    "audience-not-visible": SECTION + "allow = a\naudience = \u202e\n",
+    "delay-zero": SECTION + "allow = a\nmax-delay = 0\n",
+    "delay-longest": SECTION + "allow = a\nmax-delay = 36500d\n",
+    "delay-too-long": SECTION + "allow = a\nmax-delay = 36501d\n",
+    "delay-unknown-unit": SECTION + "allow = a\nmax-delay = 1y\n",
+    "comment-behind-a-value": SECTION + "allow = a # b\n",
+    "before-any-section": "allow = a\n",
+    "unknown": SECTION + "allows = a\n",
+    "neither": "\x1b[31m\n",
+    "nul": SECTION + "allow = a\0\n",
+}.items():
+    seed("trust", what, text)
+
+# ---- what a content is worth: steps as in fuzz_verify.c ----
+
+
+def dated(time):
+    return EVENT + head(5, 1 + len(REQUIRED)) + cbor("time") + head(6, 0) + cbor(time) + cbor(REQUIRED)[1:]
+
+
+for what, data in {
+    "nothing": b"",
+    "opaque": u8(0, 1) + b"a" + u8(0) + b"{}",
+    "event": u8(0, 11) + b"orders.paid" + u8(0) + attributes({}),
+    "event-data": u8(0, 11) + b"orders.paid" + u8(0) + attributes({"data": {"a": [1, b"x"]}}),
+    "event-own-audience": u8(1, 11) + b"orders.paid" + u8(0) + attributes({}),
+    "not-allowed": u8(1, 1) + b"x" + u8(0) + attributes({}),
+    "no-time": u8(2, 11) + b"orders.paid" + u8(0) + attributes({}),
+    "time-is-no-time": u8(2, 11) + b"orders.paid" + u8(0) + dated("soon"),
+    "time-with-nul": u8(2, 11) + b"orders.paid" + u8(0) + dated("2026-11-29T12:00:00Z\0"),
+    "in-time": u8(2, 11) + b"orders.paid" + u8(0) + dated("2026-11-29T12:00:00Z"),
+    "just-in-time": u8(2, 11) + b"orders.paid" + u8(0) + dated("2026-11-28T12:00:00Z"),
+    "too-late": u8(2, 11) + b"orders.paid" + u8(3) + dated("2026-11-29T12:00:00Z"),
+    "too-early": u8(2, 11) + b"orders.paid" + u8(0x80) + dated("2026-11-29T12:00:00Z"),
+    "prefix-empty": u8(0, 0, 0) + attributes({}),
+    "prefix-not-ascii": u8(0, 2) + "\u00e4".encode() + u8(0) + attributes({}),
+    "signed-by-another": u8(0, 11) + b"orders.paid" + u8(0) + SIGN1 + sign1(PROTECTED, {}),
+    "signed-no-event": u8(0, 11) + b"orders.paid" + u8(0) + SIGN1 + sign1(PROTECTED, {}, cbor(1)),
+    "signed-malformed": u8(0, 11) + b"orders.paid" + u8(0) + SIGN1 + sign1(PROTECTED, {4: b"k"}),
+}.items():
+    seed("verify", what, data)
 
 # ---- what inspect explains: the same, and what is malformed inside a message ----
 

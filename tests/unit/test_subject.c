@@ -446,6 +446,32 @@ START_TEST(faults_have_their_own_sentences)
 }
 END_TEST
 
-UNIT_MAIN("subject", tokens, patterns, exact, starts_with, every_byte_value, every_short_pattern,
+START_TEST(patterns_that_look_like_a_mistake)
+{
+    static const struct {
+        const char *pattern, *token, *sentence;
+    } odd[] = {
+        {"orders.", "", "empty token"},       {".", "", "empty token"},
+        {"a..b", "", "empty token"},          {"", "", "empty token"},
+        {"a.>.b", ">", "only as the last"},   {"orders.cre*", "cre*", "'*' stands for"},
+        {"orders>", "orders>", "'>' as the"}, {"a.**", "**", "'*' stands for"},
+        {"a b", "a b", "white space"},        {"a.	b.c*", "	b", "white space"},
+    };
+    static const char *const plain[] = {">", "*", "orders.>", "*.*.>", "a.*.c", "a-b_c.d", "a:b"};
+    struct bytes token;
+
+    for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
+        const char *sentence = subject_pattern_oddity(unit_bytes(odd[i].pattern), &token);
+
+        ck_assert_ptr_nonnull(sentence);
+        ck_assert_msg(strstr(sentence, odd[i].sentence) != NULL, "%s", sentence);
+        unit_assert_text(token, odd[i].token);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(plain); i++)
+        ck_assert_ptr_null(subject_pattern_oddity(unit_bytes(plain[i]), &token));
+}
+END_TEST
+
+UNIT_MAIN("subject", patterns_that_look_like_a_mistake, tokens, patterns, exact, starts_with, every_byte_value, every_short_pattern,
           long_prefix, publish_prefixes, publish_every_byte_value, publish_length_limit,
           copies_are_their_own, faults_have_their_own_sentences)
