@@ -43,6 +43,17 @@ static void put_key(struct buf *out, const char *name)
     buf_append_str(out, "\":");
 }
 
+/* As digits alone. */
+static void put_hex(struct buf *out, struct bytes data)
+{
+    char *to = (char *)buf_reserve(out, 2 * data.size + 1);
+
+    if (!to)
+        return;
+    (void)text_hex(data.data, data.size, to);
+    out->size += 2 * data.size;
+}
+
 static void put_base64_member(struct buf *out, const char *name, struct bytes data)
 {
     put_key(out, name);
@@ -105,6 +116,14 @@ static struct bytes data_of(const struct walbus_delivery *d)
     return data;
 }
 
+static struct bytes kid_of(const struct walbus_delivery *d)
+{
+    struct bytes kid;
+
+    kid.data = walbus_delivery_kid(d, &kid.size);
+    return kid;
+}
+
 static bool is_transactional(const struct walbus_delivery *d)
 {
     return walbus_delivery_flags(d) & WALBUS_DELIVERY_TRANSACTIONAL;
@@ -114,7 +133,7 @@ static bool is_transactional(const struct walbus_delivery *d)
  *  printed. */
 static bool put_event(struct buf *out, const struct walbus_delivery *d)
 {
-    if (walbus_delivery_form(d) != WALBUS_FORM_EVENT)
+    if (walbus_delivery_form(d) == WALBUS_FORM_OPAQUE)
         return false;
     buf_append_u8(out, '{');
     for (size_t i = 0; i < walbus_delivery_attributes(d); i++) {
@@ -184,6 +203,23 @@ static void put_truth_member(struct buf *out, const char *name, bool v)
     buf_append_str(out, v ? "true," : "false,");
 }
 
+/* Of what begins as signed content does. */
+static void put_signature_member(struct buf *out, const struct walbus_delivery *d)
+{
+    enum walbus_signature signature = walbus_delivery_signature(d);
+    struct bytes kid = kid_of(d);
+
+    if (signature == WALBUS_SIGNATURE_UNSIGNED)
+        return;
+    buf_append_str(out, ",\"signature\":{\"status\":\"");
+    buf_append_str(out, walbus_signature_text(signature));
+    if (kid.data) {
+        buf_append_str(out, "\",\"kid\":\"");
+        put_hex(out, kid);
+    }
+    buf_append_str(out, "\"}");
+}
+
 static void put_json(struct buf *out, const struct walbus_delivery *d)
 {
     char position[WALBUS_POSITION_TEXT_SIZE], lsn[LSN_TEXT_SIZE], time[CLOCK_TEXT_SIZE];
@@ -211,6 +247,7 @@ static void put_json(struct buf *out, const struct walbus_delivery *d)
             out->size = mark;
         put_text_or_base64(out, "payload", "payload_base64", content_of(d));
     }
+    put_signature_member(out, d);
     buf_append_str(out, "}\n");
 }
 
@@ -232,6 +269,7 @@ static bool put_cloudevent(struct buf *out, const struct walbus_delivery *d)
 #define COLOUR_TIME   "\033[2m"
 #define COLOUR_PREFIX "\033[1;36m"
 #define COLOUR_NOTE   "\033[33m"
+#define COLOUR_VALID  "\033[32m"
 #define COLOUR_END    "\033[0m"
 
 static void colour(const struct print *p, struct buf *out, const char *sequence)
@@ -252,17 +290,6 @@ static void put_prefix(struct buf *out, struct bytes prefix)
         buf_append_u8(out, '"');
 }
 
-static void put_hex(struct buf *out, struct bytes data)
-{
-    buf_append_str(out, "h'");
-    char *to = (char *)buf_reserve(out, 2 * data.size + 1);
-    if (!to)
-        return;
-    (void)text_hex(data.data, data.size, to);
-    out->size += 2 * data.size;
-    buf_append_u8(out, '\'');
-}
-
 static void put_opaque(const struct print *p, struct buf *out, struct bytes content)
 {
     buf_append_u8(out, ' ');
@@ -273,8 +300,31 @@ static void put_opaque(const struct print *p, struct buf *out, struct bytes cont
         buf_append_u8(out, ' ');
     if (text_is_utf8(content))
         text_put_visible(out, content);
-    else
+    else {
+        buf_append_str(out, "h'");
         put_hex(out, content);
+        buf_append_u8(out, '\'');
+    }
+}
+
+/* What the signature is worth, in words that stand before the data. */
+static void put_signature(const struct print *p, struct buf *out, const struct walbus_delivery *d)
+{
+    enum walbus_signature signature = walbus_delivery_signature(d);
+    struct bytes kid = kid_of(d);
+
+    if (signature == WALBUS_SIGNATURE_UNSIGNED && !p->trust)
+        return;
+    buf_append_u8(out, ' ');
+    colour(p, out, signature == WALBUS_SIGNATURE_VALID ? COLOUR_VALID : COLOUR_NOTE);
+    buf_append_u8(out, '(');
+    buf_append_str(out, walbus_signature_text(signature));
+    if (kid.data) {
+        buf_append_u8(out, ' ');
+        put_hex(out, kid);
+    }
+    buf_append_u8(out, ')');
+    colour(p, out, COLOUR_END);
 }
 
 static void put_text(const struct print *p, struct buf *out, const struct walbus_delivery *d)
@@ -296,9 +346,10 @@ static void put_text(const struct print *p, struct buf *out, const struct walbus
         buf_append_str(out, "(redelivered)");
         colour(p, out, COLOUR_END);
     }
+    put_signature(p, out, d);
 
     size_t mark = out->size;
-    bool printed = walbus_delivery_form(d) == WALBUS_FORM_EVENT;
+    bool printed = walbus_delivery_form(d) != WALBUS_FORM_OPAQUE;
     struct bytes data = data_of(d);
     if (printed && data.size > 0) {
         buf_append_u8(out, ' ');

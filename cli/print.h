@@ -5,11 +5,12 @@
 /*
  * How `walbus tail` shows what it received. Pure: deliveries in, bytes out.
  *
- *   text         TIME PREFIX DATA, for people, with "(redelivered)" before DATA if it is; DATA in CBOR diagnostic notation, or what follows
+ *   text         TIME PREFIX DATA, for people, with "(redelivered)" before DATA if it is, then as "(valid KID)" what the
+ *                signature is worth, where there is one or `trust` is set; DATA in CBOR diagnostic notation, or what follows
  *                "opaque:", as text if it is UTF-8, else as h'…'; TIME is when the transaction was
  *                committed, of a non-transactional message when the router received it. Nothing
  *                that could drive a terminal passes through
- *   json         one object a line
+ *   json         one object a line; with "signature" where there is one
  *   cloudevents  one CloudEvents JSON object a line; a message that is no event is skipped
  *   raw          the contents with nothing between
  */
@@ -35,6 +36,7 @@ int print_format_parse(const char *name, enum print_format *ret) MUST_CHECK;
 struct print {
     enum print_format format;
     bool colour;      /* text only */
+    bool trust;       /* there are keys to verify with: what has no signature says so; text only */
     uint64_t skipped; /* messages that the format has no form for */
 };
 

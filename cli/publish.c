@@ -22,7 +22,7 @@
 struct publish {
     bool non_transactional, lines, raw, reserved;
     struct walbus_event event; /* what all events of this run have in common */
-    const char *source;
+    const char *source, *key, *audience; /* NULL: not given */
     struct walbus_attribute attributes[EVENT_ATTRIBUTES_MAX];
     char names[EVENT_ATTRIBUTES_MAX][ATTRIBUTE_NAME_SIZE];
 };
@@ -34,6 +34,8 @@ static const struct cli_option options[] = {
      "Deliver at once, by a statement outside any transaction; not with --lines."},
     {"lines", NULL,
      "Every line of stdin is one event's data; all are published in one transaction or none."},
+    {"key", "FILE", "Sign with this private key; 'walbus keygen' makes one."},
+    {"audience", "TEXT", "With --key: for whom besides PREFIX it is signed (default: '')."},
     {"raw", NULL, "Publish DATA's bytes as they are, without an event around them."},
     {"type", "TYPE", "The event's type (default: PREFIX)."},
     {"source", "URI", "The event's source (default: /walbus/DATABASE)."},
@@ -115,6 +117,10 @@ static int take_option(void *state, const struct cli_option *option, const char 
         p->event.type = value;
     else if (strcmp(option->name, "source") == 0)
         p->source = value;
+    else if (strcmp(option->name, "key") == 0)
+        p->key = value;
+    else if (strcmp(option->name, "audience") == 0)
+        p->audience = value;
     else if (strcmp(option->name, "subject") == 0)
         p->event.subject = value;
     else
@@ -157,8 +163,13 @@ static int publish_one(const struct publish_connection *c, struct publish *p, co
 
 static int publish(struct cli *cli, struct publish *p, const char *data)
 {
-    unsigned flags = (p->non_transactional ? WALBUS_NON_TRANSACTIONAL : 0) |
-                     (p->reserved ? WALBUS_ALLOW_RESERVED : 0);
+    const struct publish_connection_options with = {
+        .source = p->source,
+        .key = p->key,
+        .audience = p->audience,
+        .flags = (p->non_transactional ? WALBUS_NON_TRANSACTIONAL : 0) |
+                 (p->reserved ? WALBUS_ALLOW_RESERVED : 0),
+    };
     struct publish_connection c;
     struct buf content = BUF_INIT;
     int status = CLI_OK;
@@ -167,7 +178,7 @@ static int publish(struct cli *cli, struct publish *p, const char *data)
     if (data && !p->lines)
         status = publish_input_data(data, p->raw, &content);
     if (status == CLI_OK)
-        status = publish_connection_open(cli, p->source, flags, &c);
+        status = publish_connection_open(cli, &with, &c);
     if (status == CLI_OK) {
         cli_begin_change(cli, PUBLISH_DONE);
         status = p->lines ? publish_lines(&c, &p->event, p->raw)
@@ -199,6 +210,11 @@ static int check_usage(const struct publish *p, int argc, char **argv)
     if (p->raw && (p->event.type || p->source || p->event.subject || p->event.n_attributes > 0 ||
                    p->event.id || p->event.time_us != 0 || p->event.content_type))
         return cli_usage(NAME, "--raw has no event around DATA, so no attributes.");
+
+    if (p->raw && p->key)
+        return cli_usage(NAME, "--raw publishes DATA's bytes as they are: --key has no event to sign.");
+    if (p->audience && !p->key)
+        return cli_usage(NAME, "--audience is what --key signs for, and there is none.");
 
     size_t at;
     enum subject_fault fault =
@@ -243,6 +259,7 @@ const struct cli_command cli_command_publish = {
         "  walbus publish orders.created '{\"order\": 17, \"total\": \"12.50\"}'\n"
         "  walbus publish --subject 17 --attr partitionkey=eu orders.created @order.json\n"
         "  jq -c '.[]' orders.json | walbus publish --lines orders.imported\n"
+        "  walbus publish --key orders.key orders.paid '{\"order\": 17}'\n"
         "  walbus publish --raw legacy.feed @message.bin",
     .options = options,
     .option = take_option,

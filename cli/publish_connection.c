@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "key_operand.h"
 #include "server.h"
 
 #define NAME "publish"
@@ -47,10 +48,27 @@ static int warn_of_wal_level(struct publish_connection *c)
     return status;
 }
 
-int publish_connection_open(struct cli *cli, const char *own_source, unsigned flags,
+static int set_key(struct walbus_publisher *publisher,
+                   const struct publish_connection_options *options)
+{
+    enum walbus_result result =
+        options->key ? walbus_publisher_set_key(publisher, options->key, options->audience)
+                     : WALBUS_OK;
+    const char *why = walbus_publisher_error(publisher);
+
+    if (result == WALBUS_BAD_KEY)
+        return key_operand_not_private(NAME, options->key, why);
+    if (result == WALBUS_BAD_ARGUMENT)
+        return cli_usage(NAME, "--audience: %s", why);
+    if (result != WALBUS_OK)
+        return cli_fail(NAME, "%s", *why ? why : "Not enough memory.");
+    return CLI_OK;
+}
+
+int publish_connection_open(struct cli *cli, const struct publish_connection_options *options,
                             struct publish_connection *ret)
 {
-    struct publish_connection c = {.flags = flags};
+    struct publish_connection c = {.flags = options->flags};
     struct buf source = BUF_INIT;
     struct walbus_publisher_options with = WALBUS_PUBLISHER_OPTIONS_INIT;
     enum walbus_result result = WALBUS_NO_MEMORY;
@@ -59,7 +77,7 @@ int publish_connection_open(struct cli *cli, const char *own_source, unsigned fl
     if (status != CLI_OK)
         return status;
     put_default_source(&source, PQdb(c.conn));
-    with.source = own_source ? own_source : buf_str(&source);
+    with.source = options->source ? options->source : buf_str(&source);
     if (!source.failed)
         result = walbus_publisher_new(&with, &c.publisher);
     if (result == WALBUS_BAD_ARGUMENT)
@@ -67,6 +85,8 @@ int publish_connection_open(struct cli *cli, const char *own_source, unsigned fl
     else if (result != WALBUS_OK)
         status = cli_fail(NAME, "Cannot publish: %s.", walbus_result_text(result));
     else
+        status = set_key(c.publisher, options);
+    if (status == CLI_OK)
         status = warn_of_wal_level(&c);
     buf_deinit(&source);
     if (status != CLI_OK)

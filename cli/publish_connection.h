@@ -17,9 +17,16 @@ struct publish_connection {
     unsigned flags; /* for each call of the library */
 };
 
-/** Connects; warns on stderr when the server's wal_level makes publishing pointless. `source`: of
- *  the events, NULL for /walbus/DATABASE. CLI_OK; else says why and returns the exit status. */
-int publish_connection_open(struct cli *cli, const char *source, unsigned flags,
+struct publish_connection_options {
+    const char *source;   /* of the events; NULL: /walbus/DATABASE */
+    const char *key;      /* file of the private key to sign with; NULL: none */
+    const char *audience; /* to sign for; NULL: the empty one */
+    unsigned flags;       /* for each call of the library */
+};
+
+/** Connects; warns on stderr when the server's wal_level makes publishing pointless. CLI_OK; else
+ *  says why and returns the exit status. */
+int publish_connection_open(struct cli *cli, const struct publish_connection_options *options,
                             struct publish_connection *ret) MUST_CHECK;
 /** What was not committed is rolled back. */
 void publish_connection_close(struct publish_connection *c);

@@ -293,6 +293,20 @@ static void say_farewell(struct tail *t)
     }
 }
 
+/** What was not printed, and why. */
+static void tell_left_out(const struct tail *t)
+{
+    uint64_t withheld = walbus_subscription_withheld(t->sub);
+
+    if (t->print.skipped > 0)
+        (void)cli_fail(COMMAND, "Skipped %" PRIu64 " message%s that %s.", t->print.skipped,
+                       t->print.skipped == 1 ? "" : "s",
+                       t->print.skipped == 1 ? "is no event" : "are no events");
+    if (withheld > 0)
+        (void)cli_fail(COMMAND, "Left out %" PRIu64 " message%s without a valid signature.",
+                       withheld, withheld == 1 ? "" : "s");
+}
+
 static int follow(struct tail *t)
 {
     while (!t->done) {
@@ -304,10 +318,8 @@ static int follow(struct tail *t)
     if (t->confirm && t->last.timeline != 0 && !t->moved)
         await_confirmation(t);
     say_farewell(t);
-    if (t->print.skipped > 0 && !t->deaf)
-        (void)cli_fail(COMMAND, "Skipped %" PRIu64 " message%s that %s.", t->print.skipped,
-                       t->print.skipped == 1 ? "" : "s",
-                       t->print.skipped == 1 ? "is no event" : "are no events");
+    if (!t->deaf)
+        tell_left_out(t);
     return t->status;
 }
 
@@ -344,6 +356,8 @@ static int open_and_follow(const struct walbus_subscription_options *options, co
         return cli_unreachable(COMMAND, "Cannot reach the router at %s: %s%s.", path, strerror(error),
                                socket_place_mend(error));
     }
+    if (result == WALBUS_BAD_TRUST) /* on_log has said why */
+        return CLI_FAILED;
     if (result == WALBUS_BAD_FILTER)
         return cli_usage(COMMAND, "The filters together have more than %d tokens or 1 MiB.",
                          WALBUS_MAX_TOKENS);
@@ -452,7 +466,7 @@ static int tail_run(struct cli *cli, void *state, int argc, char **argv)
         return status;
     if (o->timeout_us > 0)
         t.deadline_ns = clock_monotonic_ns() + o->timeout_us * 1000;
-    t.print = (struct print){.format = o->format, .colour = wants_colour()};
+    t.print = (struct print){.format = o->format, .colour = wants_colour(), .trust = o->trust};
 
     int rc = output_init(&t.output, STDOUT_FILENO);
     if (rc == -EBADF) /* closed from the start, and that ends it silently, as it does later */
@@ -490,6 +504,9 @@ const struct cli_command cli_command_tail = {
         "--count and --no-follow end when the acknowledgement is on the router's disk.\n"
         "'walbus subscriptions' lists the names, removes and moves them.\n"
         "\n"
+        "With --trust each message says what its signature is worth: valid, unsigned, unknown-key,\n"
+        "bad-signature, malformed, not-allowed or stale. Without, no key is known.\n"
+        "\n"
         "Examples:\n"
         "  walbus tail\n"
         "  walbus tail 'orders.>' --exclude 'orders.internal.*'\n"
@@ -497,7 +514,8 @@ const struct cli_command cli_command_tail = {
         "  walbus tail 'orders.created' --output json --count 1 --timeout 10\n"
         "  walbus tail 'orders.>' --from -15min\n"
         "  walbus tail --from oldest --no-follow --output json > journal.jsonl\n"
-        "  walbus tail 'orders.>' --durable billing --output json",
+        "  walbus tail 'orders.>' --durable billing --output json\n"
+        "  walbus tail 'orders.>' --trust /etc/walbus/trust --valid-only",
     .options = tail_cli_options,
     .option = tail_option,
     .run = tail_run,

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "codec/control.h"
 #include "codec/subject.h"
+#include "codec/trust.h"
 
 #define COMMAND TAIL_COMMAND
 
@@ -25,6 +26,10 @@ const struct cli_option tail_cli_options[] = {
     {"no-follow", NULL, "Exit 0 after what stood in the journal at the beginning."},
     {"timeout", "SECONDS", "Exit 1 when this passes, unless the end is reached before."},
     {"no-ack", NULL, "Do not tell the router what has been written."},
+    {"trust", "FILE", "Say of each message what its signature is worth, by the keys in this file."},
+    {"audience", "TEXT",
+     "With --trust: for whom events must be signed, where it says nothing else (default: '')."},
+    {"valid-only", NULL, "With --trust: leave out every message that has no valid signature."},
     {"output", "FORMAT", "text (default), json, cloudevents or, not to a terminal, raw."},
     {NULL, NULL, NULL},
 };
@@ -107,7 +112,13 @@ int tail_option(void *state, const struct cli_option *option, const char *value)
                    ? CLI_OK
                    : cli_usage(COMMAND, "--output is text, json, cloudevents or raw, not '%s'.",
                                value);
-    if (strcmp(option->name, "take-over") == 0)
+    if (strcmp(option->name, "trust") == 0)
+        o->trust = value;
+    else if (strcmp(option->name, "audience") == 0)
+        o->audience = value;
+    else if (strcmp(option->name, "valid-only") == 0)
+        o->valid_only = true;
+    else if (strcmp(option->name, "take-over") == 0)
         o->take_over = true;
     else if (strcmp(option->name, "no-follow") == 0)
         o->no_follow = true;
@@ -123,6 +134,14 @@ int tail_options_check(struct tail_options *o)
                                   "the contents; send them to a file or a pipe.");
     if (o->take_over && !o->name)
         return cli_usage(COMMAND, "--take-over is about a name: --durable NAME is missing.");
+    if (!o->trust && (o->valid_only || o->audience))
+        return cli_usage(COMMAND, "--%s needs the keys that are believed: --trust FILE is missing.",
+                         o->valid_only ? "valid-only" : "audience");
+
+    const char *fault = o->audience ? trust_audience_fault(bytes_of_text(o->audience)) : NULL;
+
+    if (fault)
+        return cli_usage(COMMAND, "--audience: The audience %s.", fault);
     if (!o->from && o->no_follow)
         o->start.start = WALBUS_START_OLDEST;
     return CLI_OK;
@@ -162,7 +181,9 @@ void tail_options_subscription(const struct tail_options *o,
     ret->exclusions = o->exclusions;
     ret->n_exclusions = o->n_exclusions;
     ret->name = o->name;
-    ret->flags = o->take_over ? WALBUS_TAKE_OVER : 0;
+    ret->flags = (o->take_over ? WALBUS_TAKE_OVER : 0) | (o->valid_only ? WALBUS_VALID_ONLY : 0);
+    ret->trust = o->trust;
+    ret->audience = o->audience;
     ret->start = o->start.start;
     ret->position = o->start.position;
     ret->time_us = o->start.time_us;

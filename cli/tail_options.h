@@ -24,8 +24,10 @@ struct tail_options {
     const char *from;    /* as given; NULL: not */
     struct start start;  /* what it says */
     const char *name;    /* of the durable subscription; NULL: none */
+    const char *trust;   /* the trust file; NULL: none */
+    const char *audience; /* NULL: not given */
     enum print_format format;
-    bool take_over, no_ack, no_follow;
+    bool take_over, no_ack, no_follow, valid_only;
 };
 
 extern const struct cli_option tail_cli_options[];

@@ -89,6 +89,20 @@ def event(content):
     if any(type(found.get(k)) is not str or not found[k] for k in ("id", "source", "type", "specversion")): return None
     if isinstance(found.get("data"), bytes): found["data_base64"] = found.pop("data")
     return {key: b64(v) if isinstance(v, bytes) else plain(v) for key, v in found.items()}
+def signed(content):
+    """The key's id and the event's map of a signed event; (None, b""): it is none. No key is known here."""
+    kinds = {1: (int, str), 3: (int, str), 4: (bytes,), 5: (bytes,), 6: (bytes,), 16: (int, str)}
+    try:
+        protected, _, payload, signature = read(content)[1]
+        if b"\xd2" + write([protected, {}, payload, signature]) != content: raise ValueError("not the one form")
+        if any(type(v) is not bytes for v in (protected, payload, signature)) or len(signature) != 64: raise ValueError
+        labels = read(protected, 2)
+        found = dict(labels) if isinstance(labels, Map) and all(type(k) in (int, str) for k, _ in labels) else {}
+    except (ValueError, TypeError, AttributeError): return None, b""
+    if not 0 < len(found) == len(labels) <= 64 or 2 in found or {5, 6} <= set(found) or 4 not in found: return None, b""
+    if any(k in found and (type(found[k]) not in kinds[k] or k in (3, 16) and type(found[k]) is int and found[k] < 0)
+           for k in kinds): return None, b""
+    return found[4], payload
 def text_or_base64(name, data):
     try: return {name: data.decode()}
     except UnicodeDecodeError: return {name + "_base64": b64(data)}
@@ -103,9 +117,15 @@ def message_json(flags, body, redelivered_to):
     if flags & TRANSACTIONAL:
         when = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=commit_time)
         out.update(commit_time=when.isoformat(timespec="microseconds") + "Z", xid=xid)
-    found = event(body[48 + size:])
+    content, signature = body[48 + size:], {}
+    found = event(content)
+    if content[:1] == b"\xd2" and content[1:2] and content[1] >> 5 == 4:
+        kid, payload = signed(content)
+        found = event(b"\xd9\xd9\xf7" + payload)
+        known = {"status": "malformed"} if kid is None else {"status": "unknown-key", "kid": kid.hex()}
+        signature = {"signature": known}
     out.update(text_or_base64("prefix", body[48:48 + size]))
-    return {**out, **({"event": found} if found else text_or_base64("payload", body[48 + size:]))}
+    return {**out, **({"event": found} if found else text_or_base64("payload", content)), **signature}
 def gap_json(body):
     counts = zip(("messages", "bytes"), struct.unpack_from(">QQ", body, 32))
     return {"gap": {"from": position_text(body[:16]), "to": position_text(body[16:32]),

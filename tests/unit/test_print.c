@@ -139,10 +139,84 @@ START_TEST(opaque_content)
                "\"payload\":\"h\xc3\xa9\\n\\u001b\\\\\\\"\"", NULL);
     content_as("ff00fe", " opaque: h'ff00fe'", "\"payload_base64\":\"/wD+\"", NULL);
     content_as("fffe", " opaque: h'fffe'", "\"payload_base64\":\"//4=\"", NULL);
-    /* what begins like an event but is none, and what is signed */
+    /* what begins as an event or a signed one does, but is none */
     content_as("d9d9f7 a0", " opaque: h'd9d9f7a0'", "\"payload_base64\":\"2dn3oA==\"", NULL);
-    content_as("d2 84 40 a0 40 40", " opaque: h'd28440a04040'", "\"payload_base64\":\"0oRAoEBA\"",
+    content_as("d2 84 40 a0 40 40", " (malformed) opaque: h'd28440a04040'",
+               "\"payload_base64\":\"0oRAoEBA\",\"signature\":{\"status\":\"malformed\"}", NULL);
+}
+END_TEST
+
+/* By a key "k" that nobody has, with the payload EVENT_HEAD_OF("4") less its tag, or with data null. */
+#define SIGNED_AROUND(payload)                                                        \
+    "d284 53 a301270441 6b 10 6b 77616c6275732b636f7365 a0" payload                   \
+    "5840" "0000000000000000000000000000000000000000000000000000000000000000"          \
+    "0000000000000000000000000000000000000000000000000000000000000000"
+#define MAP_OF(pairs)                                                      \
+    "a" pairs " 626964 6131 6474797065 6174 66736f75726365 622f73"         \
+    " 6b7370656376657273696f6e 63312e30 "
+
+START_TEST(signed_events)
+{
+    content_as(SIGNED_AROUND("5827" MAP_OF("4")), " (unknown-key 6b)",
+               "\"event\":{" EVENT_JSON "},\"signature\":{\"status\":\"unknown-key\",\"kid\":\"6b\"}",
+               "{" EVENT_JSON "}");
+    content_as(SIGNED_AROUND("582d" MAP_OF("5") DATA "f6"), " (unknown-key 6b) null",
+               "\"event\":{" EVENT_JSON ",\"data\":null},"
+               "\"signature\":{\"status\":\"unknown-key\",\"kid\":\"6b\"}",
+               "{" EVENT_JSON ",\"data\":null}");
+    /* signed, but no event */
+    content_as(SIGNED_AROUND("41 f6"),
+               " (unknown-key 6b) opaque: h'd28453a3012704416b106b77616c6275732b636f7365a041f65840"
+               "0000000000000000000000000000000000000000000000000000000000000000"
+               "0000000000000000000000000000000000000000000000000000000000000000'",
+               "\"payload_base64\":\"0oRTowEnBEFrEGt3YWxidXMrY29zZaBB9lhAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+               "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==\","
+               "\"signature\":{\"status\":\"unknown-key\",\"kid\":\"6b\"}",
                NULL);
+}
+END_TEST
+
+/* As if it had been verified so. */
+static void verified_as(enum verify_status status, struct print print, const char *want)
+{
+    struct bytes content = unit_from_hex(SIGNED_AROUND("5827" MAP_OF("4")));
+    struct frame_message m = message(content);
+    struct walbus_delivery d;
+    struct buf out = BUF_INIT;
+
+    delivery_message(&d, &m, false, true);
+    d.verified = (struct verify_result){.status = status};
+    if (status != VERIFY_UNSIGNED)
+        d.verified.kid = unit_bytes("k");
+    ck_assert(print_message(&print, &d, &out));
+    unit_assert_text(buf_bytes(&out), want);
+    buf_deinit(&out);
+    unit_free(content);
+}
+
+START_TEST(what_a_signature_is_worth)
+{
+    struct print text = {.format = PRINT_TEXT, .trust = true};
+    struct print coloured = {.format = PRINT_TEXT, .trust = true, .colour = true};
+    struct print json = {.format = PRINT_JSON, .trust = true};
+
+    verified_as(VERIFY_VALID, text, TEXT_HEAD " (valid 6b)\n");
+    verified_as(VERIFY_NOT_ALLOWED, text, TEXT_HEAD " (not-allowed 6b)\n");
+    verified_as(VERIFY_STALE, text, TEXT_HEAD " (stale 6b)\n");
+    verified_as(VERIFY_UNSIGNED, text, TEXT_HEAD " (unsigned)\n");
+    text.trust = false; /* nothing is expected to be signed */
+    verified_as(VERIFY_UNSIGNED, text, TEXT_HEAD "\n");
+    verified_as(VERIFY_BAD_SIGNATURE, text, TEXT_HEAD " (bad-signature 6b)\n");
+    verified_as(VERIFY_VALID, coloured,
+                "\033[2m2024-03-01T12:00:00.000001Z\033[0m \033[1;36morders.created\033[0m "
+                "\033[32m(valid 6b)\033[0m\n");
+    verified_as(VERIFY_STALE, coloured,
+                "\033[2m2024-03-01T12:00:00.000001Z\033[0m \033[1;36morders.created\033[0m "
+                "\033[33m(stale 6b)\033[0m\n");
+    verified_as(VERIFY_VALID, json,
+                JSON_HEAD "\"event\":{" EVENT_JSON
+                          "},\"signature\":{\"status\":\"valid\",\"kid\":\"6b\"}}\n");
+    verified_as(VERIFY_UNSIGNED, json, JSON_HEAD "\"event\":{" EVENT_JSON "}}\n");
 }
 END_TEST
 
@@ -383,6 +457,7 @@ START_TEST(a_status_that_is_none)
 END_TEST
 
 UNIT_MAIN("print", events, big_numbers_stay_exact, data_of_bytes_is_data_base64,
-          control_characters_in_data, opaque_content, prefixes, colours_only_when_asked_for,
+          control_characters_in_data, opaque_content, signed_events,
+          what_a_signature_is_worth, prefixes, colours_only_when_asked_for,
           what_comes_again_is_marked, sizes_and_times, a_subscription_in_a_status, gaps,
           names_of_formats, base64_has_its_padding, a_status_for_people, a_status_that_is_none)
