@@ -7,6 +7,8 @@
 A message is a Message: its parts, as whoever signs wants them to be.
 """
 
+import base64
+import hashlib
 import json
 import os
 import subprocess
@@ -31,6 +33,22 @@ def cbor2():
 def external_aad(prefix, audience=""):
     """What an event is signed for."""
     return cbor2().dumps(["walbus/1", audience, prefix])
+
+
+def default_kid(key):
+    """Of a key without one: the first 8 bytes of its SHA-256 thumbprint (RFC 9679)."""
+    required = {KTY: OKP, CRV: CRV_ED25519, X: cbor2().loads(key)[X]}
+    return hashlib.sha256(cbor2().dumps(required)).digest()[:8]
+
+
+def trust_entry(key, *patterns, audience=None):
+    """Of a trust file."""
+    kid = cbor2().loads(key).get(KEY_KID) or default_kid(key)
+    lines = [f"[{kid.hex()}]", f"key = {base64.b64encode(key).decode()}"]
+    lines += [f"allow = {pattern}" for pattern in patterns]
+    if audience is not None:
+        lines.append(f"audience = {audience}")
+    return "\n".join(lines).encode() + b"\n"
 
 
 class Message:
@@ -144,8 +162,8 @@ class Auth0:
                            "detached": None if detached is None else detached.hex()})
         if not found["verified"]:
             return None
-        read = {what: found.get(what) for what in ("alg", "kid", "typ", "payload")}
-        return {what: bytes.fromhex(v) if what in ("kid", "payload") and v is not None else v for what, v in read.items()}
+        binary = {what: bytes.fromhex(found[what]) for what in ("kid", "payload") if found.get(what) is not None}
+        return {"alg": found["alg"], "kid": None, "typ": found.get("typ"), "payload": None, **binary}
 
 
 IMPLEMENTATIONS = [OpenSSL(), Auth0()]
