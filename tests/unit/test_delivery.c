@@ -3,7 +3,9 @@
 
 #include <string.h>
 
+#include "codec/signed_event.h"
 #include "fake_router.h"
+#include "trust_fixture.h"
 #include "unit.h"
 
 /* An event without `data`: d9d9f7 and {id: "1", type: "t", source: "/s", specversion: "1.0"} */
@@ -297,4 +299,89 @@ START_TEST(forms)
 }
 END_TEST
 
-UNIT_MAIN("delivery", every_kind_says_what_it_says_and_nothing_else, attributes, data, forms)
+/* ---- signatures ---- */
+
+static void signature_is(const struct walbus_delivery *d, enum walbus_signature signature,
+                         const char *kid_hex, const char *sentence)
+{
+    size_t size = 99;
+    const void *kid;
+
+    ck_assert_int_eq(walbus_delivery_signature(d), signature);
+    ck_assert_msg(strstr(walbus_delivery_signature_reason(d), sentence) != NULL, "%s",
+                  walbus_delivery_signature_reason(d));
+    kid = walbus_delivery_kid(d, &size);
+    if (kid_hex)
+        unit_assert_hex((struct bytes){kid, size}, kid_hex);
+    else
+        ck_assert(!kid && size == 0);
+    ck_assert_ptr_eq(walbus_delivery_kid(d, NULL), kid);
+}
+
+START_TEST(signed_events_are_read_like_others)
+{
+    struct pair pair = test_pair();
+    struct bytes content = sign_event(&pair, "orders.paid", "", "2026-11-30T12:00:00Z");
+    struct frame_message m = {.content = content, .prefix = unit_bytes("orders.paid")};
+    struct walbus_delivery d = used();
+    size_t size;
+
+    delivery_message(&d, &m, false, false);
+    ck_assert_int_eq(walbus_delivery_form(&d), WALBUS_FORM_SIGNED);
+    ck_assert_uint_eq(walbus_delivery_attributes(&d), 5);
+    check_bytes(walbus_delivery_attribute(&d, "source", &size), 5, "/shop");
+    check_bytes(walbus_delivery_data_text(&d, &size), 5, "hello");
+    const void *got = walbus_delivery_content(&d, &size);
+    ck_assert(bytes_equal((struct bytes){got, size}, content));
+    signature_is(&d, WALBUS_SIGNATURE_UNKNOWN_KEY, "866eefbd6718c884", "There is no trust file");
+    unit_free(content);
+}
+END_TEST
+
+START_TEST(what_a_signature_is_worth)
+{
+    struct pair pair = test_pair();
+    struct trust *trust;
+    struct bytes content = sign_event(&pair, "orders.paid", "production", NULL);
+    struct frame_message m = {.content = content, .prefix = unit_bytes("orders.paid")};
+    struct walbus_delivery d = used();
+    struct buf scratch = BUF_INIT;
+
+    cose_key_default_kid(&pair.key, pair.key.kid);
+    pair.key.kid_size = COSE_KEY_KID_DEFAULT_SIZE;
+    trust = trust_of(&pair.key, "allow = orders.>\n");
+    ck_assert_int_eq(delivery_verify(&d, &m, trust, unit_bytes("production"), &scratch), 0);
+    delivery_message(&d, &m, false, true);
+    signature_is(&d, WALBUS_SIGNATURE_VALID, "866eefbd6718c884", "The signature is right");
+    ck_assert_int_eq(delivery_verify(&d, &m, trust, unit_bytes("staging"), &scratch), 0);
+    delivery_message(&d, &m, false, true);
+    signature_is(&d, WALBUS_SIGNATURE_BAD_SIGNATURE, "866eefbd6718c884", "\"staging\"");
+    /* What was found of one message says nothing about the next. */
+    delivery_message(&d, &m, false, false);
+    signature_is(&d, WALBUS_SIGNATURE_UNKNOWN_KEY, "866eefbd6718c884", "");
+    m.content = unit_bytes("{}");
+    delivery_message(&d, &m, false, false);
+    signature_is(&d, WALBUS_SIGNATURE_UNSIGNED, NULL, "The content is not signed.");
+    m.content = unit_bytes("\xd2\x84");
+    delivery_message(&d, &m, false, false);
+    signature_is(&d, WALBUS_SIGNATURE_MALFORMED, NULL, "The message ends before it is whole.");
+    ck_assert_int_eq(delivery_verify(&d, &m, trust, unit_bytes(""), &scratch), 0);
+    delivery_progress(&d, (struct position){1, 2, 0});
+    signature_is(&d, WALBUS_SIGNATURE_UNSIGNED, NULL, "");
+    ck_assert_str_eq(walbus_delivery_signature_reason(&d), "");
+    unit_free(content);
+    buf_deinit(&scratch);
+    (void)trust_unref(trust);
+}
+END_TEST
+
+START_TEST(signatures_have_words)
+{
+    ck_assert_str_eq(walbus_signature_text(WALBUS_SIGNATURE_UNSIGNED), "unsigned");
+    ck_assert_str_eq(walbus_signature_text(WALBUS_SIGNATURE_STALE), "stale");
+    ck_assert_str_eq(walbus_signature_text((enum walbus_signature)99), "unknown");
+}
+END_TEST
+
+UNIT_MAIN("delivery", every_kind_says_what_it_says_and_nothing_else, attributes, data, forms,
+          signed_events_are_read_like_others, what_a_signature_is_worth, signatures_have_words)

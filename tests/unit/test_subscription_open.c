@@ -66,7 +66,7 @@ START_TEST(bad_arguments)
     ck_assert_int_eq(result_of(&of_later.options), WALBUS_BAD_ARGUMENT);
 
     options = good();
-    options.flags = 0x10u;
+    options.flags = 0x20u;
     ck_assert_int_eq(result_of(&options), WALBUS_BAD_ARGUMENT);
     options = good();
     options.start = (enum walbus_start)5;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "codec/cose_key.h"
 #include "codec/event.h"
 #include "codec/signed_event.h"
