@@ -80,7 +80,8 @@ static int text_init(struct text *t, struct bytes bytes)
 
 static void put_lines(const struct text *t, size_t from, size_t to, struct buf *out)
 {
-    buf_append(out, t->bytes.data + t->all[from].at, t->all[to].at - t->all[from].at);
+    if (from < to) /* an empty text has no data */
+        buf_append(out, t->bytes.data + t->all[from].at, t->all[to].at - t->all[from].at);
 }
 
 /*
