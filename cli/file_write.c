@@ -3,13 +3,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/fd.h"
+
+#define LOCK_WAIT_NS  UINT64_C(10000000000)
+#define LOCK_SLEEP_US 20000
 
 /* Everything, and on disk. 0 or a negative errno. */
 static int write_and_sync(int fd, struct bytes content)
@@ -47,69 +53,125 @@ int file_write_new(const char *path, mode_t mode, struct bytes content)
     return r;
 }
 
-int file_write_replace(const char *path, const struct stat *like, struct bytes content)
+/* Mode and owner of what it is to take the place of. 0 or a negative errno. */
+static int become_like(int fd, const struct stat *like)
 {
-    struct buf name = BUF_INIT;
-    int r = 0;
+    struct stat own;
 
-    buf_printf(&name, "%s.new-XXXXXX", path);
-    if (name.failed)
-        return -ENOMEM;
-    /* buf_str has ended it, and nothing is appended any more */
-    char *temporary = (char *)(uintptr_t)buf_str(&name);
-    int fd = mkostemp(temporary, O_CLOEXEC); /* 0600 */
-
-    if (fd < 0) {
-        r = -errno;
-        buf_deinit(&name);
-        return r;
-    }
-    if (like) {
-        struct stat own;
-
-        if (fstat(fd, &own) < 0)
-            r = -errno;
-        else if ((own.st_uid != like->st_uid || own.st_gid != like->st_gid) &&
-                 fchown(fd, like->st_uid, like->st_gid) < 0)
-            r = -errno;
-        if (r == 0 && fchmod(fd, like->st_mode & 07777) < 0)
-            r = -errno;
-    } else {
+    if (!like) {
         mode_t mask = umask(0);
 
         (void)umask(mask);
-        if (fchmod(fd, 0644 & ~mask) < 0)
-            r = -errno;
+        return fchmod(fd, 0644 & ~mask) < 0 ? -errno : 0;
     }
+    if (fstat(fd, &own) < 0)
+        return -errno;
+    if ((own.st_uid != like->st_uid || own.st_gid != like->st_gid) &&
+        fchown(fd, like->st_uid, like->st_gid) < 0)
+        return -errno;
+    return fchmod(fd, like->st_mode & 07777) < 0 ? -errno : 0;
+}
+
+/* `temporary` ends with XXXXXX. */
+static int replace(const char *path, char *temporary, const struct stat *like, struct bytes content)
+{
+    int fd = mkostemp(temporary, O_CLOEXEC); /* 0600 */
+
+    if (fd < 0)
+        return -errno;
+    int r = become_like(fd, like);
     r = finish(fd, r < 0 ? r : write_and_sync(fd, content));
     if (r == 0 && rename(temporary, path) < 0)
         r = -errno;
-    if (r < 0)
+    if (r < 0) {
         (void)unlink(temporary);
-    else
-        r = file_write_sync_folder(path);
-    buf_deinit(&name);
+        return r;
+    }
+    return file_write_sync_folder(path);
+}
+
+int file_write_replace(const char *path, const struct stat *like, struct bytes content)
+{
+    static const char ending[] = ".new-XXXXXX";
+    size_t size = strlen(path);
+    char *temporary = malloc(size + sizeof ending);
+    sigset_t all, before;
+
+    if (!temporary)
+        return -ENOMEM;
+    memcpy(temporary, path, size);
+    memcpy(temporary + size, ending, sizeof ending);
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, &before);
+    int r = replace(path, temporary, like, content);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    free(temporary);
     return r;
 }
 
-int file_write_sync_folder(const char *path)
+/* The folder that `path` is in, opened; or a negative errno. */
+static int open_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *folder = !slash          ? strdup(".")
                    : slash == path ? strdup("/")
                                    : strndup(path, (size_t)(slash - path));
-    int fd, r = 0;
 
     if (!folder)
         return -ENOMEM;
-    fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    free(folder);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return -errno;
+        fd = -errno;
+    free(folder);
+    return fd;
+}
+
+int file_write_sync_folder(const char *path)
+{
+    int fd = open_folder(path), r = 0;
+
+    if (fd < 0)
+        return fd;
     if (fsync(fd) < 0 && errno != EINVAL) /* EINVAL: a file system that knows no such thing */
         r = -errno;
     (void)fd_close(fd);
     return r;
+}
+
+int file_write_lock(const char *path, struct file_lock *ret)
+{
+    uint64_t until = clock_monotonic_ns() + LOCK_WAIT_NS;
+    int fd = open_folder(path);
+
+    if (fd < 0)
+        return fd;
+    /* Of the folder, since the file itself is another one after each change. */
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        int error = errno;
+
+        if (error == EINTR)
+            continue;
+        if (error == EWOULDBLOCK && clock_monotonic_ns() < until) {
+            (void)usleep(LOCK_SLEEP_US);
+            continue;
+        }
+        (void)fd_close(fd);
+        return error == EWOULDBLOCK ? -EAGAIN : -error;
+    }
+    ret->fd = fd;
+    return 0;
+}
+
+void file_write_unlock(struct file_lock *lock)
+{
+    lock->fd = fd_close(lock->fd);
+}
+
+bool file_write_is_link(const char *path)
+{
+    struct stat st;
+
+    return lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
 }
 
 const char *file_write_what_is_at(const char *path)

@@ -10,6 +10,7 @@ static const struct cli_command *const commands[] = {
     &cli_command_status,
     &cli_command_reload,
     &cli_command_keygen,
+    &cli_command_trust,
     &cli_command_verify,
     &cli_command_inspect,
     &cli_command_dev,

@@ -193,28 +193,20 @@ static int judge_cose(const struct verify *v, const struct cose_key *key, struct
     return CLI_OK;
 }
 
-/* Up to both its digits; -1: none. */
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static int take_aad(const char *text, struct buf *out)
 {
     size_t size = text ? strlen(text) : 0;
 
-    for (size_t i = 0; i + 1 < size; i += 2) {
-        int high = hex_digit(text[i]), low = hex_digit(text[i + 1]);
-
-        if (high < 0 || low < 0)
-            return cli_usage(NAME, "--aad is hexadecimal digits, not '%s'.", text);
-        buf_append_u8(out, (uint8_t)(high << 4 | low));
-    }
     if (size % 2 != 0)
         return cli_usage(NAME, "--aad is an even number of hexadecimal digits.");
+
+    uint8_t *to = buf_reserve(out, size / 2);
+
+    if (!to)
+        return CLI_OK; /* which is asked for behind this */
+    if (text_from_hex(text ? text : "", size, to) < 0)
+        return cli_usage(NAME, "--aad is hexadecimal digits, not '%s'.", text);
+    out->size += size / 2;
     return CLI_OK;
 }
 

@@ -223,6 +223,27 @@ char *text_hex(const void *data, size_t size, char *out)
     return out;
 }
 
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+int text_from_hex(const char *text, size_t size, uint8_t *out)
+{
+    if (size % 2 != 0)
+        return -EINVAL;
+    for (size_t i = 0; i < size; i++)
+        if (hex_digit(text[i]) < 0)
+            return -EINVAL;
+    for (size_t i = 0; i < size / 2; i++)
+        out[i] = (uint8_t)(hex_digit(text[2 * i]) << 4 | hex_digit(text[2 * i + 1]));
+    return 0;
+}
+
 /* ---- sizes and times ---- */
 
 struct unit {

@@ -368,6 +368,26 @@ START_TEST(quantities_are_written)
 }
 END_TEST
 
-UNIT_MAIN("text", utf8_limits, utf8_every_code_point, visible,
+START_TEST(hex_back_to_bytes)
+{
+    uint8_t out[4] = {1, 2, 3, 4};
+
+    ck_assert_int_eq(text_from_hex("", 0, out), 0);
+    ck_assert_int_eq(text_from_hex("0fA9", 4, out), 0);
+    unit_assert_hex((struct bytes){out, 4}, "0fa90304");
+    for (int c = 0; c < 256; c++) {
+        const char text[] = {'0', (char)c};
+        bool good = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+
+        ck_assert_int_eq(text_from_hex(text, 2, out), good ? 0 : -EINVAL);
+    }
+    out[0] = 7; /* nothing is written of what is refused */
+    ck_assert_int_eq(text_from_hex("00f", 3, out), -EINVAL);
+    ck_assert_int_eq(text_from_hex("00fg", 4, out), -EINVAL);
+    ck_assert_uint_eq(out[0], 7);
+}
+END_TEST
+
+UNIT_MAIN("text", hex_back_to_bytes, utf8_limits, utf8_every_code_point, visible,
           visible_is_safe_for_every_byte_pair, nearest, hex, sizes, durations,
           quantities_are_written)
