@@ -70,8 +70,8 @@ def test_everything_that_a_key_can_have(folder, key):
     trust(folder, "add", key, "orders.>", "--audience", "shop é", "--max-delay", "90s")
     assert trust(folder, "list").text == f'{KID}\n  allow orders.>\n  audience "shop é"\n  max-delay 90s\n'
     listed, = json.loads(trust(folder, "list", "--json").out)
-    assert listed == {"kid": KID, "key": base64.b64encode(PUBLIC).decode(), "allow": ["orders.>"], "audience": "shop é",
-                      "max_delay_seconds": 90}
+    assert listed == {"kid": KID, "key": base64.b64encode(PUBLIC).decode(), "allow": ["orders.>"],
+                      "audience": "shop é", "max_delay_seconds": 90}
     trust(folder, "add", key, "orders.>", "--audience", "", "--max-delay", "1.5min")
     listed, = json.loads(trust(folder, "list", "--json").out)
     assert (listed["audience"], listed["max_delay_seconds"]) == ("", 90)
@@ -202,8 +202,8 @@ def test_a_full_stdout(folder, key):
     trust(folder, "add", key, *[f"orders.{i}.{'x' * 200}" for i in range(200)])
     for options in ((), ("--json",)):
         with open("/dev/full", "wb") as full:
-            done = subprocess.run([places.walbus(), "trust", "--trust", folder / "trust", "list", *options], stdout=full,
-                                  stderr=subprocess.PIPE, check=False)
+            done = subprocess.run([places.walbus(), "trust", "--trust", folder / "trust", "list", *options],
+                                  stdout=full, stderr=subprocess.PIPE, check=False)
         assert done.returncode == 1 and b"No space left on device" in done.stderr and done.stderr.count(b"\n") == 1
     with open("/dev/full", "wb") as full:
         done = subprocess.run([places.walbus(), "trust", "--trust", folder / "trust", "rm", KID], stdout=full,
