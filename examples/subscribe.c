@@ -27,7 +27,7 @@ static void print_message(const struct walbus_delivery *d)
     char position[WALBUS_POSITION_TEXT_SIZE];
     size_t prefix_size, size;
     const char *prefix = walbus_delivery_prefix(d, &prefix_size);
-    const char *text = walbus_delivery_form(d) == WALBUS_FORM_EVENT
+    const char *text = walbus_delivery_form(d) != WALBUS_FORM_OPAQUE
                            ? walbus_delivery_data_text(d, &size)
                            : walbus_delivery_content(d, &size);
 

@@ -15,8 +15,8 @@ VALID_ONLY = 0x10
 API = os.path.join("tests", "integration", "signed_api")
 
 
-def built():
-    program = os.path.join(places.build_dir(), API)
+def built(path=API):
+    program = os.path.join(places.build_dir(), path)
     if not os.path.exists(program):
         pytest.skip(f"{program} was not built")
     return program
@@ -110,3 +110,22 @@ def test_a_trust_file_that_is_refused(router, folder):
         done = running.wait_exit(60)
         assert done.status == 1 and done.text == "NOT OK  open: WALBUS_BAD_TRUST\n"
         assert done.error.endswith('/trust: line 1: "what" is neither [KID] nor `name = value`.\n')
+
+
+def test_examples(server, router, folder):
+    """examples/publish_signed.c and subscribe_valid.c."""
+    (key, kid), (other, _) = new_key(folder, "key"), new_key(folder, "other")
+    trust = write_trust(folder, key, kid, "orders.>")
+    with Running(trust, program=[built("examples/subscribe_valid")], env={"WALBUS_SOCKET": router.socket}) as running:
+        running.wait_ready()
+        for who, prefix, lines in ((other, "orders.a", "forged\n"), (key, "orders.a", "one\ntwo\n"), (key, "b", "no\n"),
+                                   (key, "orders.b", "three")):
+            done = subprocess.run([built("examples/publish_signed"), server.dsn(), who, prefix], input=lines.encode(),
+                                  env=places.child_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  timeout=60, check=False)
+            assert done.returncode == 0 and done.stdout.count(b"\n") == len(lines.splitlines()), done
+        assert running.wait_lines(3) == [f"{kid} orders.{what}".encode() for what in ("a one", "a two", "b three")]
+    done = subprocess.run([built("examples/publish_signed"), server.dsn(), f"{key}.pub", "a"], input=b"x",
+                          env=places.child_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+                          check=False)
+    assert done.returncode == 1 and b"Others than its owner" in done.stderr

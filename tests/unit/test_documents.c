@@ -15,6 +15,7 @@
 #include "codec/event.h"
 #include "codec/frame.h"
 #include "codec/signed_event.h"
+#include "codec/verify.h"
 #include "journal/record.h"
 #include "unit.h"
 
@@ -671,6 +672,38 @@ START_TEST(signed_events_as_documented)
 }
 END_TEST
 
+/* The trust file is one, and believes the signed event. */
+START_TEST(trust_files_as_documented)
+{
+    char *page = read_page("format.md"), *info, *text;
+    const char *at = page;
+    struct bytes content = documented(page, "content", "signed");
+    const struct verify_scope paid = {TEXT("orders.paid"), {NULL, 0}, INT64_C(1768473000000000)},
+                              refunded = {TEXT("orders.refunded"), {NULL, 0}, paid.received_time_us},
+                              later = {paid.prefix, {NULL, 0}, INT64_C(1768473601000000)};
+    struct buf scratch = BUF_INIT;
+    struct verify_result result;
+    struct trust_fault fault;
+    struct trust *trust;
+
+    ck_assert(next_block(&at, "trust", &info, &text));
+    ck_assert_msg(trust_parse(unit_bytes(text), &trust, &fault) == 0, "%s", fault.why);
+    ck_assert_uint_eq(trust_at(trust, 0)->n_allow, 2);
+    ck_assert_int_eq(verify_content(trust, &paid, content, &scratch, &result), 0);
+    ck_assert_int_eq(result.status, VERIFY_VALID);
+    ck_assert_int_eq(verify_content(trust, &refunded, content, &scratch, &result), 0);
+    ck_assert_int_eq(result.status, VERIFY_BAD_SIGNATURE);
+    ck_assert_int_eq(verify_content(trust, &later, content, &scratch, &result), 0);
+    ck_assert_int_eq(result.status, VERIFY_STALE);
+    (void)trust_unref(trust);
+    buf_deinit(&scratch);
+    unit_free(content);
+    free(info);
+    free(text);
+    free(page);
+}
+END_TEST
+
 /* ---- the journal ---- */
 
 static const struct segment_header first_segment = {
@@ -825,5 +858,5 @@ START_TEST(filters_as_documented)
 END_TEST
 
 UNIT_MAIN("documents", frames_as_documented, events_as_documented, kinds_of_contents_as_documented,
-          keys_as_documented, signed_events_as_documented, journal_as_documented,
+          keys_as_documented, signed_events_as_documented, trust_files_as_documented, journal_as_documented,
           positions_as_documented, filters_as_documented)
