@@ -664,6 +664,69 @@ for what, data in {
 }.items():
     seed("segment", what, data)
 
+# ---- access: a rule, a NUL, the filter's kind, its text, a NUL, a prefix ----
+
+for what, rule in {
+    "subscribe": "any subscribe orders.> payments.* *.x >",
+    "durable": "user:shop durable a b.*.c",
+    "control": "group:4711  control\tstatus remove ",
+    "names-with-colons": "user:a:b subscribe a",
+    "empty": "",
+    "blanks": " \t ",
+    "who": "shop subscribe >",
+    "no-name": "user: subscribe >",
+    "no-right": "any",
+    "right": "any read >",
+    "no-pattern": "any durable  ",
+    "star-inside": "any subscribe a*",
+    "end-inside": "any subscribe a.>.b",
+    "end-in-a-token": "any subscribe a.b>",
+    "empty-tokens": "any subscribe . .. a..b *. .>",
+    "not-utf8": "any subscribe \xff",
+}.items():
+    for kind, (filter_text, prefix) in enumerate((("a.*.>", "a.b.c.d"), ("payments.x", "payments.x"), ("orders.p", "orders.paid"))):
+        seed("access", f"{what}-{('pattern', 'exact', 'starts-with')[kind]}", rule.encode("latin-1"), u8(0, kind), filter_text, u8(0),
+             prefix)
+
+# ---- setting_value: which row, and the text ----
+
+ROWS = 24  # one of each; more count round
+for row in range(ROWS):
+    seed("setting_value", f"row-{row:02}-text", u8(row), "walbus")
+for what, value in {
+    "empty": "", "zero": "0", "mode": "0660", "mode-of-nine": "0690", "size": "64MB", "size-half": "1.5 GB", "time": "90min", "bare": "10",
+    "largest": "18446744073709551615", "too-large": "18446744073709551616", "minus": "-1", "hex": "0x10", "choice": "error",
+    "rule": "any subscribe orders.>", "policy": "orders.> require", "controls": "\x1b[2J", "long": "x" * 300,
+}.items():
+    for row in (1, 4, 7, 8, 11, 14, 15, 17, 18, 23):
+        seed("setting_value", f"{what}-{row:02}", u8(row), value)
+
+# ---- settings_file: the file ----
+
+for what, data in {
+    "empty": "",
+    "comments": "# a\n; b\n\n[walbusd] ; c\n",
+    "some": "[walbusd]\ndsn = host=/run/postgresql dbname='my shop;x'\n  slot = indented\r\n\tpublication:colon\nsocket-mode=0600\n",
+    "lists": "[walbusd]\nallow = any subscribe a ; c\nallow = user:x durable >\npolicy = a.> verify\nallow = any control status\n",
+    "numbers": "[walbusd]\nconnections-per-uid = 7\njournal-size = 64 MB\nexpire-after = 1.5h\nlog-level = debug\n",
+    "empty-value": "[walbusd]\naudience =\ndsn = \n",
+    "twice": "[walbusd]\nslot = a\n[walbusd]\nslot = b\n",
+    "unknown-key": "[walbusd]\nsloot = a\n",
+    "unknown-section": "[walbus]\nslot = a\n",
+    "no-section": "slot = a\n",
+    "behind-a-section": "[walbusd] slot = a\n",
+    "section-open": "[walbusd\n",
+    "no-value": "[walbusd]\nslot\n",
+    "bad-rule": "[walbusd]\nallow = any read >\n",
+    "comment-inside-quotes": "[walbusd]\ndsn = password='a ;b'\n",
+    "nul": "[walbusd]\nslot = a\0b\n",
+    "mark": "\ufeff[walbusd]\nslot = a\n",
+    "long": "[walbusd]\ndsn = " + "x" * 400 + "\nslot = behind\n",
+    "not-utf8": b"[walbusd]\nsocket-group = \xff\xfe\n",
+    "no-newline": "[walbusd]\nslot = a",
+}.items():
+    seed("settings_file", what, data)
+
 
 def main():
     arguments = sys.argv[1:]

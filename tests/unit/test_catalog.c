@@ -104,6 +104,8 @@ static struct catalog_subscription subscription(const char *name)
         .gap_bytes = UINT64_MAX,
         .seen_ms = 8,
         .made_ms = UINT64_MAX - 1,
+        .has_maker = true,
+        .maker = 4294967294,
     };
 }
 
@@ -154,6 +156,8 @@ static void assert_same(const struct catalog_subscription *a, const struct catal
     ck_assert_uint_eq(a->gap_bytes, b->gap_bytes);
     ck_assert_uint_eq(a->seen_ms, b->seen_ms);
     ck_assert_uint_eq(a->made_ms, b->made_ms);
+    ck_assert_int_eq(a->has_maker, b->has_maker);
+    ck_assert_uint_eq(a->maker, b->maker);
     ck_assert_int_eq(a->mark.since, b->mark.since);
     ck_assert_int_eq(position_compare(a->mark.at, b->mark.at), 0);
     ck_assert(bytes_equal(a->mark.why, b->mark.why));
@@ -249,6 +253,8 @@ START_TEST(as_written)
     MDB_dbi dbi;
 
     setup();
+    a.has_maker = false; /* as it was before makers were kept */
+    a.maker = 0;
     put(&a);
     catalog = catalog_close(catalog);
     ck_assert_int_eq(mdb_env_create(&env), 0);
@@ -272,6 +278,8 @@ START_TEST(marks)
     struct catalog_subscription all[] = {subscription("a"), subscription("b"), subscription("c")};
 
     setup();
+    all[1].has_maker = all[2].has_maker = false;
+    all[1].maker = all[2].maker = 0;
     for (size_t i = 0; i < 3; i++)
         put(&all[i]);
     /* of one, with a reason that is too long, one without, and one more comes and goes */

@@ -437,6 +437,69 @@ START_TEST(copies_are_their_own)
 }
 END_TEST
 
+/* ---- whether a filter lies within a pattern ---- */
+
+#define COVER_TEXTS    341  /* up to 4 of 4 signs */
+#define COVER_PREFIXES 3906 /* up to 5 of 5 signs: one more than a filter has, and one that no filter names */
+#define COVER_WORDS    ((COVER_PREFIXES + 63) / 64)
+
+/* The i-th word over the first `n` of these signs, by length. */
+static struct bytes nth_word(size_t i, unsigned n, uint8_t out[8])
+{
+    static const char signs[] = "a.*>b";
+    size_t size = 0, count = 1;
+
+    while (i >= count) {
+        i -= count;
+        count *= n;
+        size++;
+    }
+    for (size_t k = 0; k < size; k++, i /= n)
+        out[k] = (uint8_t)signs[i % n];
+    return (struct bytes){out, size};
+}
+
+static void match_all(struct filter filter, uint64_t out[COVER_WORDS])
+{
+    uint8_t text[8];
+
+    memset(out, 0, COVER_WORDS * sizeof *out);
+    for (size_t i = 0; i < COVER_PREFIXES; i++)
+        if (filter_matches(&filter, nth_word(i, 5, text)))
+            out[i / 64] |= UINT64_C(1) << (i % 64);
+}
+
+/* Of all short filters and patterns: covered if, and only if, each prefix that the filter matches is matched by the pattern. */
+START_TEST(covered_is_what_matches)
+{
+    static uint64_t allowed[COVER_TEXTS][COVER_WORDS], matched[COVER_WORDS];
+    static const enum filter_kind kinds[] = {FILTER_PATTERN, FILTER_EXACT, FILTER_STARTS_WITH};
+    uint8_t text[8], other[8];
+    size_t covered = 0;
+
+    for (size_t p = 0; p < COVER_TEXTS; p++)
+        match_all((struct filter){FILTER_PATTERN, nth_word(p, 4, text)}, allowed[p]);
+    for (size_t k = 0; k < ARRAY_SIZE(kinds); k++)
+        for (size_t f = 0; f < COVER_TEXTS; f += unit_sparse()) {
+            struct filter filter = {kinds[k], nth_word(f, 4, text)};
+
+            match_all(filter, matched);
+            for (size_t p = 0; p < COVER_TEXTS; p++) {
+                struct bytes pattern = nth_word(p, 4, other);
+                bool within = true;
+
+                for (size_t w = 0; within && w < COVER_WORDS; w++)
+                    within = (matched[w] & ~allowed[p][w]) == 0;
+                ck_assert_msg(filter_is_covered(&filter, pattern) == within, "kind %d \"%.*s\" within \"%.*s\": %d", (int)kinds[k],
+                              (int)filter.text.size, (const char *)filter.text.data, (int)pattern.size,
+                              (const char *)pattern.data, within);
+                covered += within;
+            }
+        }
+    ck_assert_uint_gt(covered, 1000 / unit_sparse());
+}
+END_TEST
+
 START_TEST(faults_have_their_own_sentences)
 {
     for (int i = SUBJECT_OK; i <= SUBJECT_HEARTBEAT + 1; i++)
@@ -474,4 +537,4 @@ END_TEST
 
 UNIT_MAIN("subject", patterns_that_look_like_a_mistake, tokens, patterns, exact, starts_with, every_byte_value, every_short_pattern,
           long_prefix, publish_prefixes, publish_every_byte_value, publish_length_limit,
-          copies_are_their_own, faults_have_their_own_sentences)
+          copies_are_their_own, covered_is_what_matches, faults_have_their_own_sentences)
