@@ -134,7 +134,8 @@ WALBUS_PUBLIC struct walbus_publisher *walbus_publisher_free(struct walbus_publi
  *           open. NULL: no key
  * audience  what events are signed for besides their prefix, as the subscribers' trust files have it:
  *           so that what was signed for one system is not valid in another. At most 255 bytes of
- *           UTF-8 without control characters; NULL: ""
+ *           UTF-8, without control characters, blanks at its ends, and '#' or ';' behind a blank;
+ *           NULL: ""
  *
  * WALBUS_OK
  * WALBUS_BAD_ARGUMENT  publisher is NULL; the audience is not as above

@@ -153,10 +153,10 @@ struct walbus_delivery;
  *  back in the end, what it had handled can still be had, by a subscription that is opened anew behind the kept position. */
 #define WALBUS_KEEPS_POSITION 0x8u
 
-/** Deliver only messages whose signature is WALBUS_SIGNATURE_VALID by `trust`, which is needed. What is withheld is passed
- *  over as if no filter had matched it, and counted: walbus_subscription_withheld(). BEGIN and COMMIT come all the same; in
- *  place of a withheld message outside of a transaction comes PROGRESS of its position, to be acknowledged as ever. When
- *  the trust file changes, what was passed over does not come again. */
+/** Deliver only messages whose signature is WALBUS_SIGNATURE_VALID by `trust`, which is needed. What is withheld
+ *  is passed over as if no filter had matched it, and counted: walbus_subscription_withheld(). BEGIN and COMMIT
+ *  come all the same; in place of a withheld message outside of a transaction comes PROGRESS of its position, to be
+ *  acknowledged as ever. When the trust file changes, what was passed over does not come again. */
 #define WALBUS_VALID_ONLY 0x10u
 
 struct walbus_subscription_options {
@@ -194,14 +194,16 @@ struct walbus_subscription_options {
      *  the subscription. */
     void (*log)(void *context, const char *sentence);
     void *context;
-    /** Path of the trust file: the keys that are believed, and what each may sign (docs/format.md). With it every message is
-     *  verified when it arrives. It is read again when it has changed, which is looked for when a message comes, at most
-     *  once a second. When it then is gone, cannot be read or is not understood `log` is told so, once for
-     *  each reason, and the keys that were read before stay: to take a key away the file must be there and be good.
-     *  A relative path is that of now. NULL: no key is known, and nothing is ever valid. */
+    /** Path of the trust file: the keys that are believed, and what each may sign (docs/format.md). With it every
+     *  message is verified when it arrives, which takes some 50 µs and a copy of its content. It is read again when it
+     *  has changed, which is looked for when a message comes, at most once a second. When it then is gone, cannot be
+     *  read or is not understood, `log` is told so, once for each reason, and the keys that were read before stay: to
+     *  take a key away the file must be there and be good. A relative path is that of now. NULL: no key is known, and
+     *  nothing is ever valid. */
     const char *trust;
-    /** What events are signed for besides their prefix, as walbus_publisher_set_key() has it, where the key's entry in the
-     *  trust file names none. At most WALBUS_MAX_AUDIENCE bytes of UTF-8 without control characters; NULL: "". */
+    /** What events are signed for besides their prefix, as walbus_publisher_set_key() has it, where the key's entry
+     *  in the trust file names none. At most WALBUS_MAX_AUDIENCE bytes of UTF-8, without control characters, blanks at
+     *  its ends, and '#' or ';' behind a blank, so that a trust file can have it; NULL: "". */
     const char *audience;
 };
 
@@ -225,8 +227,8 @@ struct walbus_subscription_options {
  *                      blanks or characters that cannot be shown; without a name WALBUS_TAKE_OVER, WALBUS_OVERRIDE,
  *                      WALBUS_KEEPS_POSITION or WALBUS_START_STORED; that with WALBUS_OVERRIDE; an audience that is too
  *                      long, not UTF-8 or has control characters; WALBUS_VALID_ONLY without trust
- * WALBUS_BAD_TRUST     the trust file cannot be read, or is refused: `log` of the options, if it is set, was called with the
- *                      sentence that says why, with the line
+ * WALBUS_BAD_TRUST     the trust file cannot be read, or is refused: `log` of the options, if it is set, was called
+ *                      with the sentence that says why, and in which line
  * WALBUS_BAD_FILTER    an unknown kind, a NUL in a text, an empty pattern, more than the limits above, or more
  *                      than fits into one frame, 1 MiB
  * WALBUS_BAD_SOCKET    the path is empty or longer than a socket's address
@@ -517,9 +519,9 @@ WALBUS_PUBLIC const void *walbus_delivery_data_bytes(const struct walbus_deliver
 enum walbus_signature {
     /** No signature: a plain event, or something else. Also what is no message. */
     WALBUS_SIGNATURE_UNSIGNED = 0,
-    /** The key's holder once signed these bytes for this prefix and audience, and may sign for this prefix. Nothing else: not
-     *  that it is fresh, that it was emitted once, by that holder, in this order or in this transaction. Drop repeats by
-     *  `source` and `id`; max-delay in the trust file refuses what is old. */
+    /** The key's holder once signed these bytes for this prefix and audience, and may sign for this prefix. Nothing
+     *  else: not that it is fresh, that it was emitted once, by that holder, in this order or in this transaction.
+     *  Drop repeats by `source` and `id`; max-delay in the trust file refuses what is old. */
     WALBUS_SIGNATURE_VALID = 1,
     /** No trusted key has this id: also without a trust file. */
     WALBUS_SIGNATURE_UNKNOWN_KEY = 2,

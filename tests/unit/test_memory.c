@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "fake_router.h"
+#include "trust_fixture.h"
 #include "unit.h"
 
 /* ---- allocations that fail; only those inside the calls that are tested count ---- */
@@ -202,6 +204,59 @@ START_TEST(a_subscription_without_memory)
 }
 END_TEST
 
+/* Whatever fails: what is valid comes, once, and nothing else does. */
+static void verifying_session(const char *trust, struct bytes valid, struct bytes forged)
+{
+    struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    options.trust = trust;
+    options.flags = WALBUS_VALID_ONLY;
+    fake_open_with(&f, options);
+    fake_greet(&f, CONTROL_START_NOW, none, start);
+    fake_put_message(&b, 200, 0, forged);
+    fake_put_message(&b, 300, 0, valid);
+    fake_put_message(&b, 400, 0, unit_bytes("plain"));
+    fake_send(&f, &b);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_PROGRESS);
+    const struct walbus_delivery *d = fake_delivery(&f, WALBUS_DELIVERY_MESSAGE);
+    fake_assert_position(walbus_delivery_position(d), (struct position){1, 300, 0});
+    ck_assert_int_eq(walbus_delivery_signature(d), WALBUS_SIGNATURE_VALID);
+    (void)fake_delivery(&f, WALBUS_DELIVERY_PROGRESS);
+    ck_assert_uint_eq(walbus_subscription_withheld(f.sub), 2);
+    fake_close(&f);
+}
+
+START_TEST(verifying_without_memory)
+{
+    struct pair pair = nth_pair(1), forger = nth_pair(2);
+    struct buf text = BUF_INIT;
+
+    memcpy(forger.key.kid, pair.key.kid, pair.key.kid_size);
+    put_trust_section(&text, &pair.key);
+    buf_append_str(&text, "allow = >\n");
+    struct bytes valid = sign_event(&pair, "a.b", "", NULL), forged = sign_event(&forger, "a.b", "", NULL);
+    char *trust = unit_temp_file(buf_bytes(&text));
+
+    fail_at = SIZE_MAX;
+    allocations = no_memory = 0;
+    verifying_session(trust, valid, forged);
+    size_t all = allocations;
+    ck_assert_uint_gt(all, 15);
+    for (fail_at = 0; fail_at < all; fail_at++) {
+        allocations = 0;
+        verifying_session(trust, valid, forged);
+    }
+    ck_assert_uint_ge(no_memory, 15);
+    (void)unlink(trust);
+    free(trust);
+    unit_free(valid);
+    unit_free(forged);
+    buf_deinit(&text);
+}
+END_TEST
+
 START_TEST(a_request_without_memory)
 {
     for (fail_at = 0;; fail_at++) {
@@ -220,4 +275,4 @@ START_TEST(a_request_without_memory)
 }
 END_TEST
 
-UNIT_MAIN("memory", a_subscription_without_memory, a_request_without_memory)
+UNIT_MAIN("memory", a_subscription_without_memory, verifying_without_memory, a_request_without_memory)
