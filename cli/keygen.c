@@ -124,7 +124,8 @@ static int run(struct cli *cli, void *state, int argc, char **argv)
     if (!s || sodium_mlock(s, sizeof *s) < 0) { /* which sodium_malloc leaves out without a word */
         sodium_free(s);
         buf_deinit(&public_path);
-        return cli_fail(NAME, "There is not enough memory, or none that can be locked.");
+        return cli_fail(NAME,
+                        "There is not enough memory, or none that may be locked (ulimit -l).");
     }
     status = make(cli, state, s, argv[0], buf_str(&public_path));
     sodium_free(s); /* wipes it */

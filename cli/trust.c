@@ -393,8 +393,8 @@ static int run(struct cli *cli, void *state, int argc, char **argv)
 
     if (argc < 1)
         return cli_usage(NAME, "What is to be done is missing: add, rm or list.");
-    if (*path == '\0')
-        return cli_usage(NAME, "--trust is no file's name.");
+    if (*path == '\0' || strcmp(path, "-") == 0)
+        return cli_usage(NAME, "--trust: '%s' is no file's name.", path);
     if (strcmp(argv[0], "add") == 0)
         return add(cli, t, path, argc - 1, argv + 1);
     if (t->audience || t->max_delay_us > 0)

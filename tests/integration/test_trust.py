@@ -261,6 +261,12 @@ def test_usage(folder, arguments, named):
     assert done.out == b"" and not (folder / "trust").exists()
 
 
+def test_stdin_is_no_trust_file(key):
+    for name in ("", "-"):
+        done = walbus("trust", "--trust", name, "add", key, "a")
+        assert (done.status, done.out) == (2, b"") and "no file's name" in done.error, done
+
+
 def test_the_setting_names_the_file(folder, key):
     (folder / "conf").write_text(f"[walbusd]\ntrust-file = {folder}/set\n", encoding="utf-8")
     assert walbus("trust", "--config", str(folder / "conf"), "add", key, "a").status == 0

@@ -18,7 +18,6 @@ PUBLIC, PRIVATE = (Block(name, PAGE.fences[f"key {name}"][0]).raw for name in ("
 X = cbor.loads(PUBLIC)[-2]
 KID = "866eefbd6718c884"
 OTHER = bytes.fromhex("a3010120062158203d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c")  # test 2
-OTHER_KID = "c30b99b0e6a0e31d"
 
 # cose-wg/Examples, eddsa-examples/eddsa-sig-01.json
 SIG_01 = bytes.fromhex(
