@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: PostgreSQL
+"""Clients that mean no good: the others keep their latency, the router keeps its memory, and each refusal has a reason.
+
+They come as another user, to whom little or nothing is allowed. What is compared is one router with them and without,
+in turn; memory is that of a build without sanitizers.
+"""
+
+import os
+import statistics
+import time
+
+import pytest
+from harness import places
+from harness.hostile import Hostile
+from harness.identity import connecting_as, open_to_others
+from harness.router import Router
+from harness.subscriber import Connection, request
+from harness.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+
+EVE, ALICE = 4711, 4712
+SAMPLES = 200
+ROUNDS = 4
+SLOWER = 4  # times; one that waits for others would wait for seconds
+MB = 1 << 20
+CONNECTIONS = 256  # connections-per-uid, as it comes
+MEMORY_MAX = 24 * MB  # bytes-per-uid is 8 MB; and what a thousand connections take
+IDLE = 2000
+
+
+def latency(conn, sub):
+    """The median of so many single messages, in seconds: from before the statement until it is there."""
+    took = []
+    for _ in range(SAMPLES):
+        began = time.monotonic()
+        conn.emit("public.a", b"x")
+        sub.collect(1)
+        took.append(time.monotonic() - began)
+    return statistics.median(took)
+
+
+def guarded(bus, build, *lines):
+    made = Router(bus.dsn(), build=build, args=["--socket-mode", "0666"])
+    conf = os.path.join(made.folder, "walbus.conf")
+    with open(conf, "w", encoding="utf-8") as file:
+        file.write("\n".join(["[walbusd]", f"allow = user:{ALICE} subscribe public.>", *lines, ""]))
+    made.args += ["--config", conf]
+    open_to_others(made)
+    return made
+
+
+KINDS = {
+    # kind: (number, who allows Eve something, the answers that may come)
+    "stranger": (1, False, {"forbidden"}),
+    "oversized": (1, True, {"protocol"}),
+    "half": (40, True, {"limit", "welcome", "timeout"}),
+    "trickle": (100, True, {"timeout"}),
+    "idle": (IDLE, True, {"open", "limit", "timeout"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_others_do_not_notice(bus, conn, descriptors, kind):
+    number, known, may_come = KINDS[kind]
+    if descriptors < IDLE + 100:
+        pytest.skip(f"a process may have only {descriptors} descriptors: raise the hard limit (ulimit -Hn)")
+    plain = places.plain_build()
+    rule = [f"allow = user:{EVE} subscribe public.>"] if known else []
+    with guarded(bus, plain, *rule) as router:
+        router.start()
+        with connecting_as(ALICE):
+            sub = router.subscriber("public.>")
+        ratios, answers = [], {}
+        latency(conn, sub)
+        before = router.rss_anon()
+        with router.watched_memory() as memory:
+            for _ in range(ROUNDS):
+                without = latency(conn, sub)
+                with Hostile(router.socket, EVE, kind, number) as hostile:
+                    ratios.append(latency(conn, sub) / without)
+                    assert request(router.socket, "status")["state"] == "streaming"
+                    with connecting_as(ALICE):
+                        router.subscriber("public.>").close()  # others are let in all the same
+                    if kind == "trickle":  # a byte now and then buys no time
+                        wait_for(lambda: EVE not in (s["uid"] for s in router.status()["sessions"]), 30, "they are closed")
+                for code, n in hostile.answers.items():
+                    answers[code] = answers.get(code, 0) + n
+                if min(ratios) < SLOWER:
+                    break
+        print(f"{kind}: {min(ratios):.2f} times, {(memory.most - before) / MB:.1f} MB more, {answers}")
+        assert min(ratios) < SLOWER, ratios
+        assert set(answers) <= may_come, answers
+        assert sum(answers.values()) >= number, answers
+        if plain is not None:
+            assert memory.most - before < MEMORY_MAX, (before, memory.most)
+        if kind == "idle":
+            assert answers["limit"] >= IDLE - CONNECTIONS, answers
+        if kind == "half":
+            assert answers["limit"] >= number // 2, answers
+        if kind in ("stranger", "oversized"):  # in a loop: the log does not grow with them
+            assert sum(answers.values()) >= 20
+            assert len([line for line in router.log().splitlines() if f"uid={EVE}" in line]) < 5 + 20
+
+
+def test_64_descriptors(bus, conn, tmp_path):
+    """Few clients, and root always gets in; nobody is turned away without a word."""
+    program = tmp_path / "walbusd"
+    program.write_text(f"#!/bin/sh\nulimit -n 64\nexec {places.walbusd()} \"$@\"\n")
+    program.chmod(0o755)
+    with guarded(bus, None, f"allow = user:{EVE} subscribe public.>") as router:
+        router.program = str(program)
+        router.start()
+        assert router.logged("router.few-descriptors")
+        sub = router.subscriber("public.>")
+        with Hostile(router.socket, EVE, "idle", 100) as hostile:
+            for _ in range(3):
+                with Connection(router.socket) as root:
+                    root.hello()
+                    assert root.request("status")["state"] == "streaming"
+            conn.emit("public.a", b"1")
+            assert [m.content for m in sub.collect(1)] == [b"1"]
+        assert set(hostile.answers) <= {"open", "limit", "timeout"}, hostile.answers
+        assert hostile.answers["limit"] >= 90, hostile.answers
+        assert router.status()["turned_away"] == 0
