@@ -198,7 +198,7 @@ static void put_subscription(struct buf *out, const struct router *r, const stru
     struct durable_lag lag;
 
     durable_lag(r->durables, d, now, &lag);
-    cbor_put_map(out, 8 + (d->holder ? 1 : 0) + (d->mark.since ? 2 : 0));
+    cbor_put_map(out, 8 + (d->holder ? 1 : 0) + (d->has_maker ? 1 : 0) + (d->mark.since ? 2 : 0));
     cbor_put_str(out, "name");
     cbor_put_text(out, d->name);
     put_position(out, "position", durable_stands(r->durables, d));
@@ -209,6 +209,8 @@ static void put_subscription(struct buf *out, const struct router *r, const stru
     cbor_put_bool(out, d->holder);
     if (d->holder)
         put_uint(out, "pid", (uint64_t)d->holder_pid);
+    if (d->has_maker)
+        put_uint(out, "made_by_uid", d->maker);
     if (d->mark.since) {
         char since[CLOCK_TEXT_SIZE];
 
@@ -257,7 +259,7 @@ void router_put_status(struct router *r, struct buf *out)
     int64_t age = heartbeat_age_ms(&s->heartbeat, clock_monotonic_ns());
 
     snprintf(system, sizeof system, "%" PRIu64, s->continuity.system_identifier);
-    cbor_put_map(out, 16);
+    cbor_put_map(out, 17);
     cbor_put_str(out, "state");
     cbor_put_str(out, state_word(r));
     put_uint(out, "pid", (uint64_t)getpid());
@@ -271,6 +273,7 @@ void router_put_status(struct router *r, struct buf *out)
     put_journal(out, r);
     put_uint(out, "messages", r->messages);
     put_uint(out, "turned_away", r->listener.refused);
+    put_uint(out, "refused", r->refusals.total);
     put_uint(out, "connects", s->reconnects);
     cbor_put_str(out, "heartbeat_age_ms");
     if (age < 0)

@@ -207,6 +207,7 @@ def test_the_log_of_refusals_is_bounded(guarded):
     with connect(guarded, NOBODY) as client:
         assert client.closed_by_router() == "forbidden"
     assert len(guarded.log().splitlines()) - lines < 10
+    assert guarded.status()["refused"] == 101
     by_user = [line["uid"] for line in guarded.logged("access.refused")]
     assert 5 <= by_user.count(str(ALICE)) <= 7 and by_user.count(str(NOBODY)) == 1
     told = wait_for(lambda: guarded.logged("access.refused-more"), 30, "the number of those left out is logged")
@@ -251,6 +252,7 @@ def test_subscriptions_of_one_user(bus):
         wait_for(lambda: not any(s["connected"] for s in router.status()["subscriptions"] if s["name"] == "of-root"), 10, "let go")
         other = subscribe(router, ALICE, "a", name="of-root")
         assert refused(router, ALICE, "a").code == "limit"
+        assert {s["name"]: s["made_by_uid"] for s in router.status()["subscriptions"]} == {"one": ALICE, "two": ALICE, "of-root": 0}
         for sub in (two, other):
             sub.close()
         router.stop()

@@ -137,6 +137,7 @@ static const struct key router_keys[] = {
     {"journal", CBOR_MAP, false},
     {"messages", CBOR_UINT, false},
     {"turned_away", CBOR_UINT, false},
+    {"refused", CBOR_UINT, false},
     {"connects", CBOR_UINT, false},
     {"heartbeat_age_ms", CBOR_UINT, true},
     {"memory_bytes", CBOR_UINT, false},
@@ -233,6 +234,7 @@ START_TEST(while_it_streams)
     r->progress = (struct position){3, 0x1000016B37, 2};
     r->messages = 5;
     r->listener.refused = 7;
+    r->refusals.total = 9;
     r->pool.live_bytes = 1000;
     r->reads.pool.live_bytes = 70000;
     struct bytes status = status_of(r);
@@ -247,6 +249,7 @@ START_TEST(while_it_streams)
                 "\"retained_bytes\":1864,\"safe_wal_size\":null,\"mark\":\"0/16B3800\"}");
     assert_json(status, "messages", "5");
     assert_json(status, "turned_away", "7");
+    assert_json(status, "refused", "9");
     assert_json(status, "connects", "4");
     assert_json(status, "memory_bytes", "71000");
     unit_free(status);
