@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include <libpq-fe.h>
+#include <sodium.h>
 
 #define ENTRIES_START 256u
 
@@ -181,7 +182,8 @@ static void batch_note(struct batch *b, uint8_t type, size_t size, struct positi
         b->first = position;
     b->last = position;
     b->ends_inside = type == FRAME_BEGIN ||
-                     (type == FRAME_MESSAGE && position.index != POSITION_INDEX_NONTRANSACTIONAL);
+                     ((type == FRAME_MESSAGE || type == FRAME_WITHHELD) &&
+                      position.index != POSITION_INDEX_NONTRANSACTIONAL);
 }
 
 int batch_add_begin(struct batch *b, const struct frame_begin *f)
@@ -263,4 +265,122 @@ unsigned batch_pieces(const struct batch *b, size_t offset, size_t size, struct 
     if (size)
         out[n++] = (struct bytes){b->tail.data + (offset - b->head_size), size};
     return n;
+}
+
+/* ---- what is withheld ---- */
+
+struct frame_message batch_message_of(const struct batch *b, const struct batch_entry *entry)
+{
+    const uint8_t *frame = b->head + entry->offset;
+    const size_t head = FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED + entry->prefix.size;
+    struct bytes pieces[2] = {{NULL, 0}, {NULL, 0}};
+
+    /* the content is wholly in the head, or wholly the tail */
+    (void)batch_pieces(b, entry->offset + head, entry->size - head, pieces);
+    return (struct frame_message){
+        .position = entry->position,
+        .lsn = bytes_get_u64(frame + FRAME_HEADER_SIZE + 16),
+        .xid = bytes_get_u32(frame + FRAME_HEADER_SIZE + 24),
+        .commit_time = (int64_t)bytes_get_u64(frame + FRAME_HEADER_SIZE + 28),
+        .received_time = (int64_t)bytes_get_u64(frame + FRAME_HEADER_SIZE + 36),
+        .prefix = entry->prefix,
+        .content = pieces[0],
+        .flags = frame[5],
+    };
+}
+
+void batch_hash(const struct frame_message *f, uint8_t hash[FRAME_HASH_SIZE])
+{
+    crypto_hash_sha256_state state;
+    uint8_t size[4];
+
+    bytes_put_u32(size, (uint32_t)f->prefix.size);
+    (void)crypto_hash_sha256_init(&state);
+    (void)crypto_hash_sha256_update(&state, size, sizeof size);
+    (void)crypto_hash_sha256_update(&state, f->prefix.data, f->prefix.size);
+    (void)crypto_hash_sha256_update(&state, f->content.data, f->content.size);
+    (void)crypto_hash_sha256_final(&state, hash);
+}
+
+static int add_withheld(struct batch *b, const struct batch *from, const struct batch_withheld *w)
+{
+    struct frame_withheld f = {.message = batch_message_of(from, &from->entries[w->entry]), .status = w->status};
+    uint8_t *to = batch_room(b, FRAME_HEADER_SIZE + FRAME_WITHHELD_BODY);
+
+    if (!to)
+        return -ENOMEM;
+    memcpy(f.hash, w->hash, sizeof f.hash);
+    size_t size = frame_withheld_encode(to, &f);
+    batch_note(b, FRAME_WITHHELD, size, f.message.position, (struct bytes){NULL, 0});
+    b->head_size += size;
+    b->withheld++;
+    return 0;
+}
+
+/* An entry as it is in `from`. */
+static int add_as_it_is(struct batch *b, struct batch *from, const struct batch_entry *entry)
+{
+    struct bytes pieces[2] = {{NULL, 0}, {NULL, 0}};
+
+    (void)batch_pieces(from, entry->offset, entry->size, pieces);
+    uint8_t *to = batch_room(b, pieces[0].size);
+    if (!to)
+        return -ENOMEM;
+    memcpy(to, pieces[0].data, pieces[0].size);
+    if (entry->type == FRAME_BEGIN) {
+        b->has_begin = true;
+        b->begin_offset = b->head_size;
+    }
+    batch_note(b, entry->type, entry->size, entry->position,
+               entry->prefix.data ? (struct bytes){to + FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED, entry->prefix.size}
+                                  : (struct bytes){NULL, 0});
+    b->head_size += pieces[0].size;
+    if (entry->type == FRAME_MESSAGE) {
+        struct frame_message f = batch_message_of(from, entry);
+
+        b->messages++;
+        b->content_bytes += f.content.size;
+        b->received_time = f.received_time;
+    }
+    if (pieces[1].size) {
+        b->tail = from->tail;
+        b->tail_owner = from->tail_owner;
+    }
+    return 0;
+}
+
+struct batch *batch_withhold(struct batch *b, const struct batch_withheld *withheld, size_t n)
+{
+    struct batch *to = batch_new(b->pool);
+    int r = to ? 0 : -ENOMEM;
+
+    if (to) {
+        to->starts_inside = b->starts_inside;
+        memcpy(to->begin, b->begin, sizeof to->begin);
+        to->mark = b->mark;
+        to->mark_position = b->mark_position;
+        to->connection = b->connection;
+        to->expected_from = b->expected_from;
+    }
+    for (size_t i = 0; i < b->n_entries && r == 0; i++) {
+        if (n && withheld->entry == i) {
+            r = add_withheld(to, b, withheld++);
+            n--;
+        } else {
+            r = add_as_it_is(to, b, &b->entries[i]);
+        }
+    }
+    if (r < 0) {
+        if (to)
+            to->tail_owner = NULL;
+        (void)batch_unref(to);
+        return NULL;
+    }
+    batch_seal(to);
+    if (to->tail_owner) {
+        b->pool->live_bytes -= b->tail.size; /* what `b` was charged with it */
+        b->tail = (struct bytes){NULL, 0};
+        b->tail_owner = NULL;
+    }
+    return to;
 }

@@ -37,7 +37,7 @@
 struct batch_pool;
 
 struct batch_entry {
-    uint8_t type;         /* FRAME_BEGIN, FRAME_MESSAGE, FRAME_COMMIT, FRAME_GAP */
+    uint8_t type;         /* FRAME_BEGIN, FRAME_MESSAGE, FRAME_COMMIT, FRAME_GAP, FRAME_WITHHELD */
     size_t offset, size;  /* of the whole frame */
     struct bytes prefix;  /* MESSAGE: inside the head */
     struct position position; /* BEGIN: index 0; GAP: its end */
@@ -63,6 +63,7 @@ struct batch {
     bool ends_inside;            /* a begun transaction is open behind the last entry */
     bool has_begin;              /* a BEGIN is among the entries, … */
     size_t begin_offset;         /* … the last one there */
+    uint32_t withheld;           /* WITHHELD frames among the entries: then it goes to nobody whole */
     uint32_t messages;           /* MESSAGE frames among the entries, … */
     uint64_t content_bytes;      /* … the bytes of their contents, … */
     int64_t received_time;       /* … and the last one's */
@@ -129,6 +130,21 @@ int batch_add_gap(struct batch *b, const struct frame_gap *f) MUST_CHECK;
 /** Takes `*owner` (memory of PQgetCopyData that holds f->content) over when it keeps the content
  *  uncopied, and then sets *owner to NULL. */
 int batch_add_message(struct batch *b, const struct frame_message *f, void **owner) MUST_CHECK;
+
+/** The MESSAGE of that entry; it borrows from the batch. Any thread, as long as the batch lives. */
+struct frame_message batch_message_of(const struct batch *b, const struct batch_entry *entry);
+/** What is known of a message by the WITHHELD in its place. Any thread. */
+void batch_hash(const struct frame_message *f, uint8_t hash[FRAME_HASH_SIZE]);
+
+/** A MESSAGE that goes. */
+struct batch_withheld {
+    size_t entry;
+    uint32_t status; /* enum verify_status */
+    uint8_t hash[FRAME_HASH_SIZE];
+};
+/** A batch like `b`, which is sealed and known to nobody else, with WITHHELD in the places of these messages, by rising entries. It is
+ *  sealed, and takes the tail of `b` over if that stays. NULL: no memory, and `b` is as it was. */
+struct batch *batch_withhold(struct batch *b, const struct batch_withheld *withheld, size_t n) MUST_CHECK;
 
 /** The bytes [offset, offset + size) of the stream as one or two pieces; returns how many. */
 unsigned batch_pieces(const struct batch *b, size_t offset, size_t size, struct bytes out[2]);

@@ -182,7 +182,7 @@ static void send_entries_to(struct session *s, struct batch *batch)
         } else if (entry->type == FRAME_COMMIT) {
             session_send_commit(s, batch, entry, begin);
             begin = NULL;
-        } else {
+        } else if (entry->type == FRAME_GAP) {
             session_send_gap_entry(s, batch, entry);
         }
     }
@@ -226,17 +226,18 @@ void deliver_written(struct router *r)
 
 /* ---- memory ---- */
 
-/* What is not yet written is kept for the journal's sake, whoever has it too. */
+/* What is not yet checked or written is kept for the journal's sake, whoever has it too. */
 static size_t held_for_sessions(const struct router *r)
 {
     size_t held = r->pool.live_bytes, n;
 
     if (held <= ROUTER_BYTES_MAX)
         return held;
+    held -= MIN(held, checks_bytes(r->checks));
     n = journal_pending(r->journal);
     for (size_t i = 0; i < n; i++) {
         const struct batch *batch = journal_pending_at(r->journal, i);
-        held -= batch_charge(batch);
+        held -= MIN(held, batch_charge(batch));
     }
     return held;
 }

@@ -80,6 +80,8 @@ bool session_send_batch(struct session *s, struct batch *batch)
     if (!session_is_live(s) || !s->member.everything || s->resume ||
         position_compare(s->told, batch->first) >= 0 || (batch->starts_inside && !s->inside))
         return false;
+    if (batch->withheld) /* what stands there is for nobody */
+        return false;
     if (batch->entries[0].type == FRAME_GAP) /* it may begin before what was told */
         return false;
     if (is_incomplete(s)) /* its COMMIT is to say so */

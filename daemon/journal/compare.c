@@ -103,6 +103,11 @@ static int parse(struct compare *c, struct frame_header h, uint64_t limit, struc
             return -EBADMSG;
         f.position = position_decode(body);
         break;
+    case FRAME_WITHHELD:
+        if (h.size != FRAME_WITHHELD_BODY)
+            return -EBADMSG;
+        f.position = position_decode(body);
+        break;
     case FRAME_GAP:
         if (h.size < FRAME_GAP_FIXED)
             return -EBADMSG;
@@ -233,6 +238,27 @@ static int same_bytes(struct compare *c, const struct batch *b, const struct bat
     return 1;
 }
 
+/* A message that went to quarantine, and is sent again whole: what stands here in its place must have been made from it. What the
+ * policy says of it now changes nothing. */
+static int same_withheld(struct compare *c, const struct batch *b, const struct batch_entry *e, const struct found *f)
+{
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_WITHHELD_BODY];
+    struct frame_withheld there;
+    struct frame_header h = {.size = FRAME_WITHHELD_BODY, .flags = f->flags};
+    const uint8_t *bytes;
+
+    int r = look(c, f->at, sizeof frame, &bytes);
+    if (r == 0)
+        r = frame_withheld_decode(h, bytes + FRAME_HEADER_SIZE, &there);
+    if (r < 0)
+        return r;
+    struct frame_withheld here = {.message = batch_message_of(b, e), .status = there.status};
+    batch_hash(&here.message, here.hash);
+    here.message.received_time = there.message.received_time;
+    (void)frame_withheld_encode(frame, &here);
+    return memcmp(frame, bytes, sizeof frame) == 0;
+}
+
 /* The same, apart from what is the router's own: when it was received, and that a gap swallowed a part. */
 static int same_entry(struct compare *c, const struct batch *b, const struct batch_entry *e,
                       const struct found *f)
@@ -320,7 +346,9 @@ static int compare_entry(struct compare *c, struct journal *j, const struct batc
             c->at += f.size;
             continue;
         }
-        r = f.type == e->type ? same_entry(c, b, e, &f) : 0;
+        r = f.type == e->type                                        ? same_entry(c, b, e, &f)
+            : f.type == FRAME_WITHHELD && e->type == FRAME_MESSAGE ? same_withheld(c, b, e, &f)
+                                                                   : 0;
         if (r < 0)
             return r;
         if (r == 0)

@@ -404,6 +404,23 @@ static bool on_commit(struct step *s, size_t size)
     return true;
 }
 
+/* What is in quarantine is for nobody. */
+static bool on_withheld(struct step *s, size_t size)
+{
+    struct journal_read *r = s->r;
+    int e = size != FRAME_HEADER_SIZE + FRAME_WITHHELD_BODY ? -EBADMSG : window_want(&s->w, size);
+
+    if (e < 0)
+        return end_for(s, e);
+    struct position p = position_decode(window_data(&s->w) + FRAME_HEADER_SIZE);
+    if (position_compare(p, r->told) <= 0)
+        return pass(s, size);
+    if (is_interrupted(r, p))
+        return end_interrupted(s);
+    r->told = p;
+    return pass(s, size);
+}
+
 /* Everybody is told of a gap. */
 static bool on_gap(struct step *s, size_t size)
 {
@@ -468,6 +485,8 @@ static bool on_frame(struct step *s)
         return on_commit(s, size);
     case FRAME_GAP:
         return on_gap(s, size);
+    case FRAME_WITHHELD:
+        return on_withheld(s, size);
     default:
         return h.flags & FRAME_FLAG_IGNORABLE ? pass(s, size) : end_for(s, -EBADMSG);
     }

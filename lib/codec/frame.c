@@ -40,6 +40,7 @@ const char *frame_type_name(uint8_t type)
         [FRAME_PROGRESS] = "PROGRESS",
         [FRAME_GAP] = "GAP",
         [FRAME_RECORD] = "RECORD",
+        [FRAME_WITHHELD] = "WITHHELD",
     };
 
     return type < ARRAY_SIZE(names) && names[type] ? names[type] : "unknown";
@@ -89,6 +90,30 @@ size_t frame_progress_encode(uint8_t *out, struct position p)
     return FRAME_HEADER_SIZE + FRAME_PROGRESS_BODY;
 }
 
+/* What MESSAGE and WITHHELD share. */
+static uint8_t *put_message(uint8_t *at, const struct frame_message *f)
+{
+    position_encode(f->position, at);
+    bytes_put_u64(at + 16, f->lsn);
+    bytes_put_u32(at + 24, f->xid);
+    bytes_put_u64(at + 28, (uint64_t)f->commit_time);
+    bytes_put_u64(at + 36, (uint64_t)f->received_time);
+    bytes_put_u32(at + 44, (uint32_t)f->prefix.size);
+    return at + FRAME_MESSAGE_FIXED;
+}
+
+static struct frame_message get_message(struct frame_header h, const uint8_t *body)
+{
+    return (struct frame_message){
+        .position = position_decode(body),
+        .lsn = bytes_get_u64(body + 16),
+        .xid = bytes_get_u32(body + 24),
+        .commit_time = (int64_t)bytes_get_u64(body + 28),
+        .received_time = (int64_t)bytes_get_u64(body + 36),
+        .flags = h.flags,
+    };
+}
+
 size_t frame_message_encode_head(uint8_t *out, const struct frame_message *f)
 {
     uint8_t *at = out + FRAME_HEADER_SIZE;
@@ -99,14 +124,9 @@ size_t frame_message_encode_head(uint8_t *out, const struct frame_message *f)
     };
 
     frame_header_encode(out, h);
-    position_encode(f->position, at);
-    bytes_put_u64(at + 16, f->lsn);
-    bytes_put_u32(at + 24, f->xid);
-    bytes_put_u64(at + 28, (uint64_t)f->commit_time);
-    bytes_put_u64(at + 36, (uint64_t)f->received_time);
-    bytes_put_u32(at + 44, (uint32_t)f->prefix.size);
+    at = put_message(at, f);
     if (f->prefix.size)
-        memcpy(at + FRAME_MESSAGE_FIXED, f->prefix.data, f->prefix.size);
+        memcpy(at, f->prefix.data, f->prefix.size);
     return FRAME_HEADER_SIZE + FRAME_MESSAGE_FIXED + f->prefix.size;
 }
 
@@ -163,16 +183,35 @@ int frame_message_decode(struct frame_header h, const uint8_t *body, struct fram
     uint32_t rest = h.size - FRAME_MESSAGE_FIXED, prefix_size = bytes_get_u32(body + 44);
     if (prefix_size > rest)
         return -EBADMSG;
-    *ret = (struct frame_message){
-        .position = position_decode(body),
-        .lsn = bytes_get_u64(body + 16),
-        .xid = bytes_get_u32(body + 24),
-        .commit_time = (int64_t)bytes_get_u64(body + 28),
-        .received_time = (int64_t)bytes_get_u64(body + 36),
-        .prefix = {body + FRAME_MESSAGE_FIXED, prefix_size},
-        .content = {body + FRAME_MESSAGE_FIXED + prefix_size, rest - prefix_size},
-        .flags = h.flags,
-    };
+    *ret = get_message(h, body);
+    ret->prefix = (struct bytes){body + FRAME_MESSAGE_FIXED, prefix_size};
+    ret->content = (struct bytes){body + FRAME_MESSAGE_FIXED + prefix_size, rest - prefix_size};
+    return 0;
+}
+
+size_t frame_withheld_encode(uint8_t *out, const struct frame_withheld *f)
+{
+    uint8_t flags = (uint8_t)((f->message.flags & FRAME_FLAG_TRANSACTIONAL) | FRAME_FLAG_IGNORABLE);
+
+    frame_header_encode(out, (struct frame_header){FRAME_WITHHELD_BODY, FRAME_WITHHELD, flags});
+    uint8_t *at = put_message(out + FRAME_HEADER_SIZE, &f->message);
+    bytes_put_u32(at, (uint32_t)f->message.content.size);
+    bytes_put_u32(at + 4, f->status);
+    memcpy(at + 8, f->hash, FRAME_HASH_SIZE);
+    return FRAME_HEADER_SIZE + FRAME_WITHHELD_BODY;
+}
+
+int frame_withheld_decode(struct frame_header h, const uint8_t *body, struct frame_withheld *ret)
+{
+    const uint8_t *rest = body + FRAME_MESSAGE_FIXED;
+
+    if (h.size != FRAME_WITHHELD_BODY)
+        return -EBADMSG;
+    *ret = (struct frame_withheld){.message = get_message(h, body), .status = bytes_get_u32(rest + 4)};
+    ret->message.flags = h.flags & FRAME_FLAG_TRANSACTIONAL;
+    ret->message.prefix.size = bytes_get_u32(body + 44);
+    ret->message.content.size = bytes_get_u32(rest);
+    memcpy(ret->hash, rest + 8, FRAME_HASH_SIZE);
     return 0;
 }
 

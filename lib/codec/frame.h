@@ -19,6 +19,11 @@
  *   PROGRESS  position (16)
  *   GAP       position from (16), position to (16), u64 messages, u64 bytes (2^64-1: unknown),
  *             reason as UTF-8 (the rest); both ends belong to the gap
+ *
+ * and one that stands only in the router's journal, in the place of a MESSAGE that went to quarantine:
+ *
+ *   WITHHELD  as MESSAGE up to and with the prefix length, u32 content length, u32 status,
+ *             SHA-256 of u32 prefix length, prefix and content (32); flags as MESSAGE's, and ignorable
  */
 
 #include <stdbool.h>
@@ -50,6 +55,7 @@ enum frame_type {
     FRAME_PROGRESS = 0x13,
     FRAME_GAP = 0x14,
     FRAME_RECORD = 0x15, /* stands in front of a run of frames in the router's journal; always ignorable */
+    FRAME_WITHHELD = 0x16, /* in the journal alone: a message that is in quarantine stood there; always ignorable */
 };
 
 /** Any frame: whoever does not know the type may skip it. Without it an unknown type is fatal. */
@@ -101,6 +107,14 @@ struct frame_commit {
     uint32_t messages;
 };
 
+#define FRAME_HASH_SIZE 32
+
+struct frame_withheld {
+    struct frame_message message; /* of prefix and content the sizes alone */
+    uint32_t status;              /* why: enum verify_status */
+    uint8_t hash[FRAME_HASH_SIZE];
+};
+
 struct frame_gap {
     struct position from, to;
     uint64_t messages, bytes; /* UINT64_MAX: unknown */
@@ -112,6 +126,7 @@ struct frame_gap {
 #define FRAME_COMMIT_BODY   36
 #define FRAME_PROGRESS_BODY 16
 #define FRAME_GAP_FIXED     48
+#define FRAME_WITHHELD_BODY 88
 
 /** Encoders write header and body to `out`, which has room for them, and return the bytes written. */
 size_t frame_begin_encode(uint8_t *out, const struct frame_begin *f);
@@ -120,6 +135,7 @@ size_t frame_progress_encode(uint8_t *out, struct position p);
 /** Header, fixed part and prefix; the content follows and is the caller's to append. */
 size_t frame_message_encode_head(uint8_t *out, const struct frame_message *f);
 size_t frame_gap_encode(uint8_t *out, const struct frame_gap *f);
+size_t frame_withheld_encode(uint8_t *out, const struct frame_withheld *f);
 
 /** Decoders take the body and borrow from it. 0, or -EBADMSG: a length that cannot be right. */
 int frame_begin_decode(struct frame_header h, const uint8_t *body, struct frame_begin *ret) MUST_CHECK;
@@ -127,5 +143,6 @@ int frame_message_decode(struct frame_header h, const uint8_t *body, struct fram
 int frame_commit_decode(struct frame_header h, const uint8_t *body, struct frame_commit *ret) MUST_CHECK;
 int frame_progress_decode(struct frame_header h, const uint8_t *body, struct position *ret) MUST_CHECK;
 int frame_gap_decode(struct frame_header h, const uint8_t *body, struct frame_gap *ret) MUST_CHECK;
+int frame_withheld_decode(struct frame_header h, const uint8_t *body, struct frame_withheld *ret) MUST_CHECK;
 
 #endif

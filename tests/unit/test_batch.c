@@ -57,6 +57,92 @@ static void add_message(struct batch *b, uint32_t index, const char *prefix, siz
     free(owner);
 }
 
+static void add_transaction(struct batch *b)
+{
+    const struct frame_begin begin = {.timeline = 1, .commit_lsn = 0x100, .xid = 7};
+    const struct frame_commit commit = {.begin = begin, .end_lsn = 0x108, .messages = 4};
+
+    ck_assert_int_eq(batch_add_begin(b, &begin), 0);
+    for (uint32_t i = 1; i <= 3; i++)
+        add_message(b, i, "orders.created", 10 * i);
+    ck_assert_int_eq(batch_add_commit(b, &commit), 0);
+}
+
+static void check_same_frame(const struct batch *a, const struct batch *b, size_t i)
+{
+    struct bytes x[2] = {{NULL, 0}, {NULL, 0}}, y[2] = {{NULL, 0}, {NULL, 0}};
+
+    ck_assert_uint_eq(a->entries[i].type, b->entries[i].type);
+    ck_assert_uint_eq(a->entries[i].size, b->entries[i].size);
+    (void)batch_pieces(a, a->entries[i].offset, a->entries[i].size, x);
+    (void)batch_pieces(b, b->entries[i].offset, b->entries[i].size, y);
+    ck_assert_uint_eq(x[0].size, y[0].size);
+    ck_assert_int_eq(memcmp(x[0].data, y[0].data, x[0].size), 0);
+}
+
+/* Each choice of messages to withhold, of a transaction and of one behind it that is copied or not. */
+START_TEST(withheld_in_their_places)
+{
+    for (unsigned choice = 0; choice < 32; choice++) {
+        struct batch *b = new_batch(), *to;
+        struct batch_withheld withheld[4];
+        size_t n = 0, size = choice & 16 ? 100000 : 1000;
+        static const size_t entries[] = {1, 2, 3, 5};
+
+        add_transaction(b);
+        add_message(b, POSITION_INDEX_NONTRANSACTIONAL, "orders.paid", size);
+        b->entries[5].position.lsn = b->last.lsn = 0x200;
+        b->mark = 0x200;
+        b->connection = 3;
+        batch_seal(b);
+        for (unsigned k = 0; k < 4; k++)
+            if (choice & 1u << k) {
+                withheld[n] = (struct batch_withheld){.entry = entries[k], .status = k};
+                struct frame_message f = batch_message_of(b, &b->entries[entries[k]]);
+                ck_assert_uint_eq(f.content.size, k < 3 ? 10 * (k + 1) : size);
+                batch_hash(&f, withheld[n++].hash);
+            }
+        to = batch_withhold(b, withheld, n);
+        ck_assert_ptr_nonnull(to);
+        ck_assert_uint_eq(to->n_entries, 6);
+        ck_assert_uint_eq(to->withheld, n);
+        ck_assert_uint_eq(to->messages, 4 - n);
+        ck_assert_uint_eq(to->mark, 0x200);
+        ck_assert_uint_eq(to->connection, 3);
+        ck_assert(to->has_begin);
+        ck_assert_uint_eq(to->begin_offset, 0);
+        ck_assert_int_eq(position_compare(to->first, b->first), 0);
+        ck_assert_int_eq(position_compare(to->last, b->last), 0);
+        ck_assert(to->ends_inside == b->ends_inside);
+        uint64_t bytes = 0;
+        for (size_t i = 0, at = 0; i < 6; i++) {
+            ck_assert_int_eq(position_compare(to->entries[i].position, b->entries[i].position), 0);
+            if (at < n && withheld[at].entry == i) {
+                ck_assert_uint_eq(to->entries[i].type, FRAME_WITHHELD);
+                ck_assert_uint_eq(to->entries[i].size, FRAME_HEADER_SIZE + FRAME_WITHHELD_BODY);
+                at++;
+                continue;
+            }
+            if (i == 5 && size > BATCH_COPY_MAX) { /* it has moved */
+                ck_assert_uint_eq(to->tail.size, size);
+                ck_assert_uint_eq(b->tail.size, 0);
+            } else {
+                check_same_frame(b, to, i);
+            }
+            if (b->entries[i].type == FRAME_MESSAGE)
+                bytes += i == 5 ? size : 10 * i;
+        }
+        ck_assert_uint_eq(to->content_bytes, bytes);
+        if (choice & 8)
+            ck_assert_uint_eq(to->tail.size, 0);
+        (void)batch_unref(b);
+        (void)batch_unref(to);
+        ck_assert_uint_eq(pool.live_bytes, 0);
+    }
+    teardown();
+}
+END_TEST
+
 START_TEST(frames_and_entries)
 {
     struct frame_begin begin = {1, 0x100, 7, 5, 0};
@@ -370,6 +456,6 @@ START_TEST(without_memory_nothing_is_added)
 }
 END_TEST
 
-UNIT_MAIN("batch", frames_and_entries, growing_keeps_the_prefixes, pieces_of_every_range,
+UNIT_MAIN("batch", withheld_in_their_places, frames_and_entries, growing_keeps_the_prefixes, pieces_of_every_range,
           trimmed, wrapped, what_the_pool_counts, the_pool_keeps_some, settling_gives_back_the_rest,
           without_memory_nothing_is_added)

@@ -69,7 +69,7 @@ START_TEST(type_names)
         {0x01, "HELLO"},    {0x02, "WELCOME"}, {0x03, "SUBSCRIBE"}, {0x04, "SUBSCRIBED"},
         {0x05, "ACK"},      {0x06, "ACKED"},   {0x07, "REQUEST"},   {0x08, "REPLY"},
         {0x09, "ERROR"},    {0x10, "BEGIN"},   {0x11, "MESSAGE"},   {0x12, "COMMIT"},
-        {0x13, "PROGRESS"}, {0x14, "GAP"}, {0x15, "RECORD"},
+        {0x13, "PROGRESS"}, {0x14, "GAP"}, {0x15, "RECORD"}, {0x16, "WITHHELD"},
     };
     size_t k = 0;
 
@@ -85,6 +85,42 @@ START_TEST(type_names)
 END_TEST
 
 /* ---- each frame: its bytes as the protocol writes them, and back ---- */
+
+START_TEST(withheld_bytes)
+{
+    uint8_t out[FRAME_ROOM];
+    struct frame_withheld f =
+                              {
+                                  .message = {.position = {3, 0x0102030405060708, 9},
+                                              .lsn = 0x1112131415161718,
+                                              .xid = 0xfffffffe,
+                                              .commit_time = 1764443653123456,
+                                              .received_time = 1764443653123457,
+                                              .prefix.size = 14,
+                                              .content.size = 0x12345678,
+                                              .flags = FRAME_FLAG_TRANSACTIONAL},
+                                  .status = 2,
+                              },
+                          got;
+    for (size_t i = 0; i < sizeof f.hash; i++)
+        f.hash[i] = (uint8_t)(0xa0 + i);
+    size_t size = frame_withheld_encode(out, &f);
+
+    unit_assert_hex((struct bytes){out, size}, "00000058 16 81 0000"
+                                               "00000003 0102030405060708 00000009 1112131415161718 fffffffe"
+                                               "000644c08d2bad80 000644c08d2bad81 0000000e 12345678 00000002"
+                                               "a0a1a2a3a4a5a6a7a8a9aaabacadaeafb0b1b2b3b4b5b6b7b8b9babbbcbdbebf");
+    ck_assert_int_eq(frame_withheld_decode(header_of(out), out + FRAME_HEADER_SIZE, &got), 0);
+    ck_assert_int_eq(position_compare(got.message.position, f.message.position), 0);
+    ck_assert_uint_eq(got.message.flags, FRAME_FLAG_TRANSACTIONAL);
+    ck_assert_uint_eq(got.message.prefix.size, 14);
+    ck_assert_uint_eq(got.message.content.size, 0x12345678);
+    ck_assert_uint_eq(got.status, 2);
+    ck_assert_int_eq(memcmp(got.hash, f.hash, sizeof f.hash), 0);
+    for (uint32_t wrong = FRAME_WITHHELD_BODY - 1; wrong <= FRAME_WITHHELD_BODY + 1; wrong += 2)
+        ck_assert_int_eq(frame_withheld_decode((struct frame_header){wrong, FRAME_WITHHELD, 0x80}, out, &got), -EBADMSG);
+}
+END_TEST
 
 START_TEST(begin_bytes)
 {
@@ -425,7 +461,7 @@ START_TEST(nothing_is_written_on_failure)
 }
 END_TEST
 
-UNIT_MAIN("frame", header, header_wants_its_zeros, type_names, begin_bytes, commit_bytes,
+UNIT_MAIN("frame", header, header_wants_its_zeros, type_names, withheld_bytes, begin_bytes, commit_bytes,
           progress_bytes, message_bytes, message_of_nothing, gap_bytes, fixed_bodies_have_one_size,
           message_cut_at_every_byte, message_prefix_length_limits, gap_cut_at_every_byte,
           nothing_is_written_on_failure)

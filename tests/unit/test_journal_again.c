@@ -931,6 +931,106 @@ START_TEST(a_failure_between)
 END_TEST
 
 /* An accepted gap begins another era, with which nothing of the old one is compared. */
+/* Messages of `b` at these entries are withheld, as it goes into the journal. */
+static void append_withheld(struct batch *b, const size_t *entries, size_t n, uint64_t mark)
+{
+    struct batch_withheld withheld[8];
+
+    b->mark = mark;
+    b->mark_position = jf_at(mark);
+    batch_seal(b);
+    for (size_t i = 0; i < n; i++) {
+        struct frame_message f = batch_message_of(b, &b->entries[entries[i]]);
+        withheld[i] = (struct batch_withheld){.entry = entries[i], .status = 1};
+        batch_hash(&f, withheld[i].hash);
+    }
+    struct batch *to = batch_withhold(b, withheld, n);
+    ck_assert_ptr_nonnull(to);
+    journal_append(jf.j, to);
+    batch_unref(to);
+    batch_unref(b);
+}
+
+static void make_withheld(void)
+{
+    static const size_t of_t1[] = {2, 3}, of_t2[] = {1}, alone[] = {0};
+    struct batch *b;
+
+    jf_make(LARGE, 0);
+    jf_received = 1000;
+    b = jf_batch();
+    jf_add(b, jf_at(0x200), 10, 0);
+    append_withheld(b, alone, 1, 0x200);
+    b = jf_batch();
+    add_t1(b);
+    append_withheld(b, of_t1, 2, 0x308);
+    b = jf_batch();
+    add_t2(b);
+    append_withheld(b, of_t2, 1, 0x408);
+    b = jf_batch();
+    jf_add(b, jf_at(0x500), 60, 0);
+    jf_append(b, 0x500);
+    jf_finish();
+    ck_assert_uint_eq(jf.synced_mark, 0x500);
+    ck_assert_uint_eq(journal_end(jf.j)->messages, 2); /* what is withheld is not counted: nobody gets it */
+    jf.synced_mark = 0;
+    jf_received = 2000;
+}
+
+/* The server sends it whole; what policy would say of it now is not asked. */
+START_TEST(withheld_comes_again)
+{
+    make_withheld();
+    struct batch *b = again();
+    jf_add(b, jf_at(0x200), 10, 0);
+    add_t1(b);
+    add_t2(b);
+    jf_add(b, jf_at(0x500), 60, 0);
+    jf_append(b, 0x500);
+    check_same(0x500);
+    done();
+}
+END_TEST
+
+START_TEST(withheld_comes_as_another)
+{
+    static const struct {
+        uint64_t lsn;
+        size_t size;
+        uint8_t flags;
+    } others[] = {{0x200, 11, 0}, {0x200, 9, 0}};
+
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        make_withheld();
+        struct batch *b = again();
+        jf_add(b, jf_at(others[i].lsn), others[i].size, others[i].flags);
+        jf_append(b, 0x200);
+        check_differs(jf_at(0x200), 0, "what the server sent again at 1:0/200:0 is not what the journal has there");
+        done();
+    }
+    make_withheld();
+    struct batch *b = again();
+    jf_add(b, jf_at(0x200), 10, 0);
+    b->head[b->head_size - 1] ^= 1;
+    jf_append(b, 0x200);
+    check_differs(jf_at(0x200), 0, "what the server sent again at 1:0/200:0 is not what the journal has there");
+    done();
+    /* and one that does not come */
+    make_withheld();
+    b = again();
+    add_t1(b);
+    jf_append(b, 0x308);
+    jf_finish();
+    ck_assert_uint_eq(jf.differs, 0); /* it may lie before where the slot stood */
+    b = again();
+    jf_add(b, jf_at(0x500), 60, 0);
+    jf_append(b, 0x500);
+    check_differs((struct position){1, 0x400, 0}, 0x308,
+                  "the journal has an entry at 1:0/400:0, which the server did not send again before 1:0/500:0");
+    done();
+}
+END_TEST
+
 START_TEST(until_another_era)
 {
     struct batch *b;
@@ -960,4 +1060,4 @@ UNIT_MAIN("journal_again", all_of_it, of_any_cut, again_and_again, the_mark_of_w
           all_that_is_expected_comes, what_cannot_come, right_behind_a_gap,
           a_gap_in_front_of_what_is_new, dropped_meanwhile, only_new,
           older_than_the_journal, inside_a_gap, of_an_older_timeline, damaged, a_failure_between,
-          until_another_era)
+          until_another_era, withheld_comes_again, withheld_comes_as_another)
