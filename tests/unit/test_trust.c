@@ -203,6 +203,7 @@ START_TEST(refusals)
         {SECTION KEY ALLOW "audience = a\naudience = a\n", 5, "has an audience already"},
         {SECTION KEY ALLOW "audience = \xff\n", 4, "The audience \"\\xff\" is not UTF-8."},
         {SECTION KEY ALLOW "audience = a\x07\n", 4, "has a control character"},
+        {SECTION KEY ALLOW "audience = a\t#b\n", 4, "A comment stands behind a value"},
         {SECTION KEY ALLOW "max-delay = 1s\nmax-delay = 1s\n", 5, "has a max-delay already"},
         {SECTION KEY ALLOW "max-delay = soon\n", 4, "max-delay is \"soon\", but must be a time as"},
         {SECTION KEY ALLOW "max-delay =\n", 4, "but must be a time"},

@@ -63,6 +63,7 @@ START_TEST(a_section_goes_with_what_belongs_to_it)
     removed("@1\n# why\nallow = a\n\nmax-delay = 1s\n\n\n# the others\n\n@2allow = b\n", 1,
             "# the others\n\n@2allow = b\n");
     removed("@1allow = a\r\n\r\n@2allow = b\r\n", 1, "@2allow = b\r\n");
+    removed("\xef\xbb\xbf# all\n\n@1allow = a\n", 1, "\xef\xbb\xbf# all\n\n");
     removed("@1allow = a\n@2allow = b\n@3allow = c\n", 2, "@1allow = a\n@3allow = c\n");
 }
 END_TEST
@@ -212,6 +213,9 @@ START_TEST(what_cannot_be_added)
     other = entry;
     memcpy(other.key.kid, nth_pair(2).key.kid, other.key.kid_size);
     not_added("@2allow = a\n", other, "Another key with this id stands in line 1.");
+    other = entry;
+    other.key.alg = -8;
+    not_added("@1allow = a\n", other, "Another key with this id stands in line 1.");
 }
 END_TEST
 

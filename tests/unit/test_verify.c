@@ -454,6 +454,20 @@ START_TEST(in_time)
 }
 END_TEST
 
+START_TEST(a_time_with_something_behind_its_end)
+{
+    static const char time[] = "2026-11-30T12:00:00Z\0 or so";
+    struct pair pair = nth_pair(1);
+    struct trust *trust = trust_of(&pair.key, "allow = >\nmax-delay = 36500d\n");
+    struct bytes content = sign_event_at(
+        &pair, PREFIX, "", (struct bytes){(const uint8_t *)time, sizeof time - 1});
+
+    delayed(trust, content, at("2026-11-30T12:00:00Z"), VERIFY_STALE, "no time that could be read");
+    unit_free(content);
+    (void)trust_unref(trust);
+}
+END_TEST
+
 START_TEST(a_time_that_is_none)
 {
     struct pair pair = nth_pair(1);
@@ -561,5 +575,5 @@ UNIT_MAIN("verify", valid, unsigned_is_whatever_does_not_begin_as_signed, unknow
           type_and_content_are_signed_too, a_key_for_one_algorithm,
           moved_to_another_prefix_or_audience, altered_in_any_bit, altered_in_any_byte,
           truncated_at_any_length_or_prolonged, stripped_of_its_signature, in_time,
-          a_time_that_is_none, threads_verify_with_one_trust, long_names_are_cut_in_sentences,
+          a_time_with_something_behind_its_end, a_time_that_is_none, threads_verify_with_one_trust, long_names_are_cut_in_sentences,
           words)
