@@ -11,9 +11,11 @@
 #include "deliver.h"
 #include "names.h"
 
-static void apply_hold(struct router *r)
+void intake_hold(struct router *r)
 {
-    source_hold(&r->source, r->queue_full);
+    if (r->checks)
+        r->checks_full = checks_is_full(r->checks, r->checks_full);
+    source_hold(&r->source, r->queue_full || r->checks_full);
 }
 
 /* ---- what the journal tells ---- */
@@ -27,7 +29,7 @@ static void on_written(void *owner)
         r->unproven = false;
     if (r->queue_full && !journal_is_full_queue(r->journal, true)) {
         r->queue_full = false;
-        apply_hold(r);
+        intake_hold(r);
     }
     deliver_written(r);
     names_written(r);
@@ -60,6 +62,13 @@ static struct position progress_of_end(const struct journal_end *end)
     return end->inside && position_is_inside(end->last) ? position_before_transaction(end->last) : end->last;
 }
 
+/* What is being checked stands behind what was lost, or is not the same server's. */
+static void drop_checks(struct router *r)
+{
+    if (r->checks)
+        checks_drop(r->checks);
+}
+
 static const char *mend_of(int error)
 {
     switch (error) {
@@ -86,11 +95,12 @@ static void on_failed(void *owner, int error, const char *what)
         batch_unref(r->mark_waiting); /* it is of a time when what was dropped was there */
     durables_fell_back(r->durables);
     r->queue_full = false; /* it is empty, and on_written does not come */
-    apply_hold(r);
+    intake_hold(r);
     log_line(r->log, LOG_ERROR, "journal.failed", what, LOG_STR("error", strerror(error)),
              LOG_STR("mend", mend_of(error)));
     r->journal_error = error;
     source_suspend(&r->source, what);
+    drop_checks(r);
 }
 
 /* The builder goes on from where the journal ends. */
@@ -120,6 +130,7 @@ static void on_differs(void *owner, struct position position, const char *what)
     struct router *r = owner;
 
     durables_fell_back(r->durables);
+    drop_checks(r);
     source_differs(&r->source, position, what);
 }
 
@@ -165,26 +176,33 @@ static void take_mark(struct router *r, struct batch *batch)
         append_mark(r);
 }
 
+bool intake_stamp(struct router *r, struct batch *batch)
+{
+    if (journal_has_failed(r->journal))
+        return false;
+    batch->connection = r->connection;
+    batch->expected_from = r->expected_from;
+    r->expected_from = (struct position){0};
+    if (batch->n_entries && !batch->again && position_is_zero(r->unproven_first))
+        r->unproven_first = batch->last;
+    return true;
+}
+
 bool intake_batch(struct router *r, struct batch *batch)
 {
     if (journal_has_failed(r->journal))
         return false; /* it comes again */
-    batch->connection = r->connection;
-    batch->expected_from = r->expected_from;
-    r->expected_from = (struct position){0};
     if (!batch->n_entries) {
         take_mark(r, batch);
         return true;
     }
     if (!batch->again)
         r->mark_waiting = batch_unref(r->mark_waiting); /* this one has a later mark */
-    if (!batch->again && position_is_zero(r->unproven_first))
-        r->unproven_first = batch->last;
     journal_append(r->journal, batch);
     retention_appended(&r->retention);
     if (!r->queue_full && journal_is_full_queue(r->journal, false)) {
         r->queue_full = true;
-        apply_hold(r);
+        intake_hold(r);
     }
     return !batch->again;
 }
@@ -260,6 +278,7 @@ static bool accept_into_new_era(struct router *r, struct position start)
     uint32_t era = journal_end(r->journal)->era + 1;
 
     names_log_unread(r);
+    drop_checks(r);
     clients_new_era(r); /* some may have come while the server still seemed to be the old one */
     r->mark_waiting = batch_unref(r->mark_waiting);
     if (!begun(r, begin_journal(r, era, before, start.lsn)) ||

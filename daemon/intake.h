@@ -36,7 +36,11 @@ void intake_changed(struct router *r);
 /** Before streaming: begins the journal, or its new era, or keeps the accepted gap; as source_ops.started. */
 bool intake_started(struct router *r, struct position start, bool looked_at,
                     enum continuity_verdict accepted) MUST_CHECK;
-/** Keeps it. False: there is nothing to deliver. */
+/** A batch comes from the source: notes in it to which connection it belongs. False: it is of no use, and comes again. */
+bool intake_stamp(struct router *r, struct batch *batch);
+/** Reading waits, or goes on, as there is room for what is read. */
+void intake_hold(struct router *r);
+/** Keeps it; it was stamped, and all before it were kept. False: there is nothing to deliver. */
 bool intake_batch(struct router *r, struct batch *batch);
 /** Once a second: what waits for its time. */
 void intake_tick(struct router *r);

@@ -185,6 +185,9 @@ static void prepare_process(void)
      * raise this threshold after the first one and keep later ones on the heap. */
     (void)mallopt(M_MMAP_THRESHOLD, 256 * 1024);
     (void)mallopt(M_TRIM_THRESHOLD, 1024 * 1024);
+    /* libuv's own number, four, are readers of the journal and the catalog's commits; two more check signatures, and one puts into
+     * quarantine. It is read with the first work. */
+    (void)setenv("UV_THREADPOOL_SIZE", "7", 0);
     (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL); /* else the stream's pause of 50 µs lasts 120 */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
         files.rlim_cur = files.rlim_max; /* one descriptor a subscriber; select() is not used */

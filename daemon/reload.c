@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "access.h"
+#include "admission.h"
 #include "codec/cbor.h"
 #include "permit.h"
 #include "requests.h"
@@ -15,17 +16,20 @@
 /* What is made of settings before they count: all of it, or nothing. */
 struct prepared {
     struct access *access;
+    struct check_rules *rules;
 };
 
 static int prepare(const struct settings *s, struct prepared *ret, char why[SETTINGS_WHY_SIZE])
 {
     *ret = (struct prepared){0};
-    return access_new(&s->allow, requests_names, &ret->access, why);
+    int e = access_new(&s->allow, requests_names, &ret->access, why);
+    return e < 0 ? e : admission_prepare(s, &ret->rules, why);
 }
 
 static void drop(struct prepared *p)
 {
     p->access = access_free(p->access);
+    p->rules = check_rules_unref(p->rules);
 }
 
 /* Puts it in its place; what was there before is dropped. */
@@ -34,6 +38,8 @@ static void commit(struct router *r, struct prepared *p)
     (void)access_free(r->access);
     r->access = p->access;
     p->access = NULL;
+    admission_set(r, p->rules);
+    p->rules = NULL;
 }
 
 int reload_begin(struct router *r, char why[SETTINGS_WHY_SIZE])

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "admission.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "clients.h"
@@ -32,12 +33,7 @@ void router_flush(struct router *r)
 
 static void on_batch(void *owner, struct batch *batch)
 {
-    struct router *r = owner;
-
-    if (intake_batch(r, batch))
-        deliver_batch(r, batch);
-    else
-        (void)batch_unref(batch);
+    admission_batch(owner, batch);
 }
 
 /* The journal is served on to whoever has something left to read, or comes soon. */
@@ -68,6 +64,7 @@ static bool on_started(void *owner, struct position start, bool looked_at, enum 
 
     if (!intake_started(r, start, looked_at, accepted))
         return false;
+    admission_started(r);
     snprintf(r->identity, sizeof r->identity, "%" PRIu64 "/%" PRIu32, r->source.continuity.system_identifier,
              journal_end(r->journal)->era);
     if (position_is_zero(r->newest))
@@ -123,6 +120,7 @@ static void on_tick(uv_timer_t *timer)
     struct router *r = timer->data;
 
     intake_tick(r);
+    admission_tick(r);
     clients_tick(r);
     if (r->given_up_at && is_read_to_the_end(r))
         router_stop(r, ROUTER_EXIT_DECIDE);
@@ -147,6 +145,7 @@ void router_end(struct router *r)
     close_timer(&r->drain);
     source_close(&r->source);
     names_finish(r);
+    admission_close(r);
     intake_close(r); /* nothing is handed on any more */
 }
 
@@ -216,6 +215,7 @@ void router_stop(struct router *r, int exit_code)
              LOG_I64("exit", exit_code));
     listener_close(&r->listener);
     source_hand_on(&r->source);
+    admission_finish(r);
     intake_finish(r);
     source_stop(&r->source);
     uv_update_time(r->loop);
@@ -303,6 +303,9 @@ static int open_parts(struct router *r, const char *socket_path)
     int status = intake_open(r); /* the lock on the state comes before the socket */
     if (status != 0)
         return status;
+    status = admission_open(r);
+    if (status != 0)
+        return status;
     session_reads_init(&r->reads, r->loop, r->journal, &r->sessions);
     e = listener_open(&r->listener, socket_path, (mode_t)settings->socket_mode, settings->socket_group, why);
     if (e < 0) {
@@ -324,7 +327,8 @@ static int open_parts(struct router *r, const char *socket_path)
 static void free_parts(struct router *r)
 {
     intake_close(r);
-    (void)uv_run(r->loop, UV_RUN_DEFAULT); /* the journal's handle */
+    (void)uv_run(r->loop, UV_RUN_DEFAULT); /* the journal's handle, and checks under way */
+    admission_deinit(r);
     state_close(&r->state);
     reload_end(r);
     r->route = route_free(r->route);

@@ -19,9 +19,11 @@
 #include "base/log.h"
 #include "base/macros.h"
 #include "batch.h"
+#include "checks.h"
 #include "durable.h"
 #include "journal/journal.h"
 #include "listener.h"
+#include "quarantine.h"
 #include "refusals.h"
 #include "retention.h"
 #include "route.h"
@@ -95,6 +97,10 @@ struct router {
     struct batch *mark_waiting; /* a mark alone that waits to be written */
     uint64_t mark_written_at;   /* uv_now() of the last one */
     bool queue_full;            /* reading waits for the journal's queue */
+    struct quarantine *quarantine;
+    struct check_rules *rules;  /* until there are … */
+    struct checks *checks;      /* … these: what stands between source and journal */
+    bool checks_full;           /* reading waits for them */
     uint32_t connection;        /* to the server: its number */
     bool unproven;              /* what came again is being compared: nothing new goes out before it is written */
     struct position expected_from;  /* for this connection's first batch; zero: that is told, or unknown */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "admission.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "codec/cbor.h"
@@ -16,7 +17,7 @@ static const char *state_word(const struct router *r)
         return "stopping";
     if (r->source.state == SOURCE_GIVEN_UP)
         return "refused";
-    if (r->retention.paused || r->journal_error)
+    if (r->retention.paused || r->journal_error || admission_stuck(r))
         return "paused";
     switch (r->source.state) {
     case SOURCE_STREAMING:
@@ -243,6 +244,8 @@ static void put_last_error(struct buf *out, const struct router *r)
         buf_append(&text, r->source.last_error.data, r->source.last_error.size);
     else if (r->journal_error)
         buf_printf(&text, "the journal cannot be written: %s", strerror(r->journal_error));
+    else if (admission_stuck(r))
+        buf_append_str(&text, admission_stuck(r));
     else if (r->retention.paused)
         buf_printf(&text, "the journal is full, and the durable subscription %s needs its oldest messages",
                    r->retention.pinned_by ? r->retention.pinned_by : "");
@@ -252,6 +255,23 @@ static void put_last_error(struct buf *out, const struct router *r)
     buf_deinit(&text);
 }
 
+static void put_policy(struct buf *out, const struct router *r)
+{
+    const struct checks_counts *counts = checks_counts(r->checks);
+    const struct quarantine_count held = quarantine_count(r->quarantine);
+
+    cbor_put_str(out, "signatures");
+    cbor_put_map(out, VERIFY_STATUS_COUNT);
+    for (unsigned i = 0; i < VERIFY_STATUS_COUNT; i++)
+        put_uint(out, verify_status_text((enum verify_status)i), counts->statuses[i]);
+    cbor_put_str(out, "quarantine");
+    cbor_put_map(out, 4);
+    put_uint(out, "entries", held.entries);
+    put_uint(out, "bytes", held.bytes);
+    put_uint(out, "limit_bytes", held.limit);
+    put_uint(out, "withheld", counts->withheld);
+}
+
 void router_put_status(struct router *r, struct buf *out)
 {
     struct source *s = &r->source;
@@ -259,7 +279,7 @@ void router_put_status(struct router *r, struct buf *out)
     int64_t age = heartbeat_age_ms(&s->heartbeat, clock_monotonic_ns());
 
     snprintf(system, sizeof system, "%" PRIu64, s->continuity.system_identifier);
-    cbor_put_map(out, 17);
+    cbor_put_map(out, r->quarantine ? 19 : 17);
     cbor_put_str(out, "state");
     cbor_put_str(out, state_word(r));
     put_uint(out, "pid", (uint64_t)getpid());
@@ -272,6 +292,8 @@ void router_put_status(struct router *r, struct buf *out)
     put_slot(out, s);
     put_journal(out, r);
     put_uint(out, "messages", r->messages);
+    if (r->quarantine)
+        put_policy(out, r);
     put_uint(out, "turned_away", r->listener.refused);
     put_uint(out, "refused", r->refusals.total);
     put_uint(out, "connects", s->reconnects);

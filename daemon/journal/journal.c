@@ -224,6 +224,14 @@ void journal_append(struct journal *j, struct batch *batch)
     }
 }
 
+void journal_no_memory(struct journal *j)
+{
+    (void)pthread_mutex_lock(&j->lock);
+    j->no_memory = !j->failed;
+    (void)pthread_cond_signal(&j->wake);
+    (void)pthread_mutex_unlock(&j->lock);
+}
+
 size_t journal_queued(const struct journal *j)
 {
     return j->queued_bytes;

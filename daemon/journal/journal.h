@@ -112,6 +112,9 @@ int journal_begin_era(struct journal *j, uint64_t system_identifier, uint32_t er
 /** Takes a reference. A batch without entries is written for its mark alone; its owner paces those. */
 void journal_append(struct journal *j, struct batch *batch);
 
+/** What was to be appended next is lost for want of memory: as a write that fails. */
+void journal_no_memory(struct journal *j);
+
 /** Bytes of memory that batches take which are not written yet. */
 size_t journal_queued(const struct journal *j);
 /** Whether JOURNAL_QUEUE_MAX is passed, or, with `half`, half of it still waits. */

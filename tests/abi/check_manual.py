@@ -123,9 +123,12 @@ def check_conf(walbusd, walbus, path):
             done = run(walbus, "--config", conf, "--socket", os.path.join(folder, "sock"), "status")
             if done.returncode != status:
                 faults.append(f"walbus --config {conf}: exit {done.returncode}, not {status}: {done.stderr}")
-        # walbusd reads the file too, and then ends for its socket's folder: 1.
+        # walbusd reads the file too, and then ends for its socket's folder: 1. The example's policy needs a trust file.
+        trust = os.path.join(folder, "trust")
+        with open(trust, "w", encoding="utf-8"):
+            pass
         for conf, status in ((path, 1), (active, 1), (broken, 2)):
-            done = run(walbusd, "--config", conf, "--socket", os.path.join(folder, "no", "folder", "sock"))
+            done = run(walbusd, "--config", conf, "--trust-file", trust, "--socket", os.path.join(folder, "no", "folder", "sock"))
             if done.returncode != status:
                 faults.append(f"walbusd --config {conf}: exit {done.returncode}, not {status}: {done.stderr}")
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "batch.h"
 #include "codec/control.h"
 #include "codec/event.h"
 #include "codec/frame.h"
@@ -761,12 +762,28 @@ static void check_record(const char *page)
     unit_free(want);
 }
 
+static void check_withheld(const char *page)
+{
+    struct frame_withheld f = {
+        .message = {{1, 0x16B37C0, 0}, 0x16B37C0, 0, 0, T0 + 2000000, TEXT("orders.seen"), TEXT("1"), 0},
+        .status = VERIFY_UNSIGNED,
+    };
+    uint8_t frame[FRAME_HEADER_SIZE + FRAME_WITHHELD_BODY];
+    struct bytes want = documented(page, "journal", "withheld");
+
+    batch_hash(&f.message, f.hash);
+    ck_assert_uint_eq(frame_withheld_encode(frame, &f), want.size);
+    ck_assert_mem_eq(want.data, frame, sizeof frame);
+    unit_free(want);
+}
+
 START_TEST(journal_as_documented)
 {
     char *page = read_page("format.md");
 
     check_segment_header(page);
     check_record(page);
+    check_withheld(page);
     free(page);
 }
 END_TEST

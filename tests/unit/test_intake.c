@@ -336,7 +336,7 @@ static bool receive(uint64_t lsn, uint64_t mark, bool again)
     b->mark = mark;
     b->mark_position = at(mark);
     batch_seal(b);
-    bool deliver = intake_batch(&r, b);
+    bool deliver = intake_stamp(&r, b) && intake_batch(&r, b);
     (void)batch_unref(b);
     return deliver;
 }

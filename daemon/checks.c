@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "checks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "check_tally.h"
+#include "checks_work.h"
+
+/* From so many on the batches that wait keep no more memory than they need. */
+#define TRIM_FROM 16u
+struct checks {
+    uv_loop_t *loop;
+    struct quarantine *quarantine;
+    struct check_rules *rules;
+    check_verify verify;
+    const struct checks_ops *ops;
+    void *owner;
+    struct logger *log;
+
+    struct check_item *head, *tail;
+    struct check_item *cut; /* the first that is not wholly with workers; NULL: none */
+    size_t count, bytes;
+    unsigned parts;         /* at work */
+    bool storing;
+    int stuck;
+    bool passing;           /* a batch is being passed */
+    bool behind;            /* of this journal nothing that comes stands in quarantine */
+    uint64_t system_identifier;
+    uint32_t era;
+
+    pthread_mutex_t lock;
+    pthread_cond_t some_done;
+    struct check_job *done; /* under the lock: newest first */
+
+    struct checks_counts counts;
+    struct check_tally unverified, withheld;
+};
+
+/* ---- the log ---- */
+
+static void log_tallies(struct checks *c)
+{
+    uint64_t now = uv_now(c->loop), entries = quarantine_count(c->quarantine).entries;
+
+    check_tally_log(&c->withheld, c->log, now, true, entries);
+    check_tally_log(&c->unverified, c->log, now, false, entries);
+}
+
+/* ---- items ---- */
+
+static struct check_item *item_free(struct check_item *item)
+{
+    (void)batch_unref(item->batch);
+    (void)check_rules_unref(item->rules);
+    free(item->policies);
+    check_notes_deinit(&item->notes);
+    free(item);
+    return NULL;
+}
+
+static void item_drop(struct check_item *item)
+{
+    item->dropped = true;
+    if (!item->jobs)
+        (void)item_free(item);
+}
+
+static bool is_checked(const struct check_item *item)
+{
+    return !item->rules || (item->cut == item->batch->n_entries && !item->jobs);
+}
+
+static void push(struct checks *c, struct check_item *item)
+{
+    item->charge = batch_charge(item->batch);
+    if (c->tail)
+        c->tail->next = item;
+    else
+        c->head = item;
+    c->tail = item;
+    c->count++;
+    c->bytes += item->charge;
+    if (item->rules && !c->cut)
+        c->cut = item;
+}
+
+static struct check_item *pop(struct checks *c)
+{
+    struct check_item *item = c->head;
+
+    c->head = item->next;
+    if (!c->head)
+        c->tail = NULL;
+    item->next = NULL;
+    c->count--;
+    c->bytes -= item->charge;
+    return item;
+}
+
+void checks_drop(struct checks *c)
+{
+    while (c->head)
+        item_drop(pop(c));
+    c->cut = NULL;
+    c->behind = false;
+    c->stuck = 0;
+    c->ops->room(c->owner);
+}
+
+static void no_memory(struct checks *c)
+{
+    checks_drop(c);
+    c->ops->no_memory(c->owner);
+}
+
+/* ---- jobs ---- */
+
+static void on_work(uv_work_t *work)
+{
+    struct check_job *job = work->data;
+    struct checks *c = job->checks;
+
+    if (job->kind == CHECK_PART)
+        check_part(job, c->verify);
+    else
+        check_store(job, c->quarantine);
+    (void)pthread_mutex_lock(&c->lock);
+    job->next = c->done;
+    c->done = job;
+    (void)pthread_cond_signal(&c->some_done);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+static void go_on(struct checks *c);
+
+static void on_worked(uv_work_t *work, int status)
+{
+    struct check_job *job = work->data;
+
+    (void)status; /* nobody cancels */
+    go_on(job->checks);
+    free(job); /* it was taken from the list, now or before */
+}
+
+static void start(struct checks *c, struct check_job *job)
+{
+    job->checks = c;
+    job->work.data = job;
+    (void)uv_queue_work(c->loop, &job->work, on_work, on_worked); /* fails without a function alone */
+}
+
+/* The next part. False: there is none; *ret_failed: no memory. */
+static bool start_part(struct checks *c, bool *ret_failed)
+{
+    struct check_item *item = c->cut;
+    size_t cost = 0, to;
+
+    while (item && (!item->rules || item->cut == item->batch->n_entries))
+        item = item->next;
+    c->cut = item;
+    if (!item)
+        return false;
+    struct check_job *job = calloc(1, sizeof *job);
+    if (!job) {
+        *ret_failed = true;
+        return false;
+    }
+    for (to = item->cut; to < item->batch->n_entries && cost < CHECKS_PART; to++)
+        if (item->policies[to] != POLICY_IGNORE)
+            cost += CHECKS_MESSAGE_COST + item->batch->entries[to].size;
+    *job = (struct check_job){.kind = CHECK_PART, .item = item, .from = item->cut, .to = to};
+    item->cut = to;
+    item->jobs++;
+    c->parts++;
+    start(c, job);
+    return true;
+}
+
+static int by_entry(const void *a, const void *b)
+{
+    const struct check_note *x = a, *y = b;
+
+    return (x->withheld.entry > y->withheld.entry) - (x->withheld.entry < y->withheld.entry);
+}
+
+static void sort_notes(struct check_item *item)
+{
+    if (item->sorted)
+        return;
+    if (item->notes.n > 1)
+        qsort(item->notes.notes, item->notes.n, sizeof *item->notes.notes, by_entry);
+    item->n_required = 0;
+    for (size_t i = 0; i < item->notes.n; i++)
+        item->n_required += item->notes.notes[i].required;
+    item->sorted = true;
+}
+
+static bool must_store(struct check_item *item)
+{
+    sort_notes(item);
+    return !item->stored && (item->n_required || item->came_before);
+}
+
+/* From the head on, as far as it is checked. */
+static bool start_store(struct checks *c)
+{
+    struct check_job *job = calloc(1, sizeof *job);
+
+    if (!job)
+        return false;
+    *job = (struct check_job){.kind = CHECK_STORE, .system_identifier = c->system_identifier, .era = c->era};
+    for (struct check_item *item = c->head; item && is_checked(item) && job->n < CHECK_RUN_MAX; item = item->next) {
+        if (item->rules && must_store(item)) {
+            job->items[job->n++] = item;
+            item->jobs++;
+        }
+    }
+    c->storing = true;
+    start(c, job);
+    return true;
+}
+
+/* ---- what is done ---- */
+
+static int take_part(struct checks *c, struct check_job *job)
+{
+    struct check_item *item = job->item;
+    size_t n = item->notes.n + job->notes.n;
+    int r = job->error;
+
+    item->jobs--;
+    c->parts--;
+    c->counts.statuses[VERIFY_VALID] += job->valid;
+    if (job->notes.n && r == 0) {
+        struct check_note *grown = realloc(item->notes.notes, n * sizeof *grown);
+
+        if (grown) {
+            item->notes.notes = grown;
+            memcpy(grown + item->notes.n, job->notes.notes, job->notes.n * sizeof *grown);
+            item->notes.n = n;
+            item->notes.cap = n;
+            free(job->notes.notes);
+            job->notes = (struct check_notes){0};
+        } else {
+            r = -ENOMEM;
+        }
+    }
+    check_notes_deinit(&job->notes);
+    if (item->dropped) {
+        item_drop(item);
+        return 0;
+    }
+    return r;
+}
+
+static void take_store(struct checks *c, struct check_job *job)
+{
+    c->storing = false;
+    for (size_t i = 0; i < job->n; i++) {
+        struct check_item *item = job->items[i];
+
+        item->jobs--;
+        item->stored = job->error == 0;
+        if (item->dropped)
+            item_drop(item);
+    }
+    if (job->error == c->stuck || (job->error && !c->head))
+        return;
+    c->stuck = job->error;
+    c->ops->stuck(c->owner, job->error);
+}
+
+/* 0, or -ENOMEM: one of them failed for want of memory. */
+static int take_done(struct checks *c)
+{
+    int r = 0;
+
+    (void)pthread_mutex_lock(&c->lock);
+    struct check_job *done = c->done;
+    c->done = NULL;
+    (void)pthread_mutex_unlock(&c->lock);
+    while (done) {
+        struct check_job *job = done;
+
+        done = job->next;
+        if (job->kind == CHECK_STORE) {
+            take_store(c, job);
+        } else {
+            int e = take_part(c, job);
+            r = e < 0 ? e : r;
+        }
+    }
+    return r;
+}
+
+/* ---- passing ---- */
+
+static void count_notes(struct checks *c, const struct check_item *item)
+{
+    for (size_t i = 0; i < item->notes.n; i++) {
+        const struct check_note *note = &item->notes.notes[i];
+        struct bytes prefix = item->batch->entries[note->withheld.entry].prefix;
+
+        c->counts.statuses[note->withheld.status]++;
+        c->counts.withheld += note->required;
+        check_tally_add(note->required ? &c->withheld : &c->unverified, prefix, note);
+    }
+}
+
+/* What goes on of a checked batch; NULL: no memory. */
+static struct batch *result_of(struct check_item *item)
+{
+    struct batch_withheld *withheld;
+    size_t n = 0;
+
+    if (!item->n_required)
+        return batch_ref(item->batch);
+    withheld = calloc(item->n_required, sizeof *withheld);
+    if (!withheld)
+        return NULL;
+    for (size_t i = 0; i < item->notes.n; i++)
+        if (item->notes.notes[i].required)
+            withheld[n++] = item->notes.notes[i].withheld;
+    struct batch *batch = batch_withhold(item->batch, withheld, n);
+    free(withheld);
+    return batch;
+}
+
+/* Passes what is ready. False: no memory. */
+static bool pass_ready(struct checks *c)
+{
+    bool passed = false;
+
+    while (c->head && is_checked(c->head) && !c->stuck) {
+        struct check_item *item = c->head;
+
+        if (item->rules && must_store(item)) {
+            if (!c->storing && !start_store(c))
+                return false;
+            break;
+        }
+        struct batch *batch = result_of(item);
+        if (!batch)
+            return false;
+        if (c->cut == item)
+            c->cut = item->next;
+        count_notes(c, item);
+        (void)pop(c);
+        (void)item_free(item);
+        c->ops->pass(c->owner, batch);
+        passed = true;
+    }
+    if (passed) {
+        log_tallies(c);
+        c->ops->room(c->owner);
+    }
+    return true;
+}
+
+/* Whatever can be done now. */
+static void go_on(struct checks *c)
+{
+    bool failed = false;
+
+    if (c->passing)
+        return;
+    c->passing = true;
+    if (take_done(c) < 0)
+        failed = true;
+    while (!failed && c->parts < CHECKS_AT_ONCE && start_part(c, &failed))
+        ;
+    if (failed || !pass_ready(c))
+        no_memory(c);
+    c->passing = false;
+}
+
+/* ---- coming in ---- */
+
+/* Whether anything is asked of it. 1 with *ret_policies, malloc'ed; 0; -ENOMEM. */
+static int look_at(const struct check_rules *rules, const struct batch *batch, uint8_t **ret_policies)
+{
+    uint8_t *policies = NULL;
+    struct bytes before = {NULL, 0};
+    enum policy policy = POLICY_IGNORE;
+
+    for (size_t i = 0; i < batch->n_entries; i++) {
+        const struct batch_entry *entry = &batch->entries[i];
+
+        if (entry->type != FRAME_MESSAGE)
+            continue;
+        if (!before.data || before.size != entry->prefix.size || memcmp(before.data, entry->prefix.data, before.size) != 0)
+            policy = policies_find(&rules->policies, entry->prefix);
+        before = entry->prefix;
+        if (policy == POLICY_IGNORE)
+            continue;
+        if (!policies)
+            policies = calloc(batch->n_entries, 1);
+        if (!policies)
+            return -ENOMEM;
+        policies[i] = (uint8_t)policy;
+    }
+    *ret_policies = policies;
+    return policies != NULL;
+}
+
+/* Something of it may stand in quarantine: the router died, or its journal failed, before that knew of it. */
+static bool may_have_come(struct checks *c, const struct batch *batch)
+{
+    if (!c->behind)
+        c->behind = quarantine_is_behind(c->quarantine, c->system_identifier, c->era, batch->first);
+    return !c->behind;
+}
+
+/* 1: it must be checked, and *item says what; 0; -ENOMEM. */
+static int examine(struct checks *c, const struct batch *batch, struct check_item *item)
+{
+    if (!batch->n_entries || batch->again)
+        return 0;
+    item->came_before = may_have_come(c, batch);
+    int r = c->rules->policies.idle ? 0 : look_at(c->rules, batch, &item->policies);
+    if (r < 0 || (r == 0 && !item->came_before))
+        return r;
+    if (r == 0)
+        item->policies = calloc(batch->n_entries, 1);
+    return item->policies ? 1 : -ENOMEM;
+}
+
+void checks_take(struct checks *c, struct batch *batch)
+{
+    struct check_item found = {0}, *item;
+
+    int r = examine(c, batch, &found);
+    if (r == 0 && !c->head) {
+        c->ops->pass(c->owner, batch);
+        return;
+    }
+    item = r < 0 ? NULL : malloc(sizeof *item);
+    if (!item) {
+        free(found.policies);
+        (void)batch_unref(batch);
+        no_memory(c);
+        return;
+    }
+    *item = found;
+    item->batch = batch;
+    item->rules = r ? check_rules_ref(c->rules) : NULL;
+    if (c->count >= TRIM_FROM)
+        batch_trim(batch);
+    push(c, item);
+    go_on(c);
+    c->ops->room(c->owner);
+}
+
+void checks_set_journal(struct checks *c, uint64_t system_identifier, uint32_t era)
+{
+    c->system_identifier = system_identifier;
+    c->era = era;
+    c->behind = false;
+}
+
+/* What stands because the quarantine is full may be let through by now. */
+static int recheck(struct checks *c, struct check_item *item)
+{
+    uint8_t *policies = NULL;
+    int r = look_at(c->rules, item->batch, &policies);
+
+    if (r == 0)
+        policies = calloc(item->batch->n_entries, 1);
+    if (r < 0 || !policies)
+        return -ENOMEM;
+    free(item->policies);
+    item->policies = policies;
+    (void)check_rules_unref(item->rules);
+    item->rules = check_rules_ref(c->rules);
+    check_notes_deinit(&item->notes);
+    item->cut = 0;
+    item->sorted = false;
+    return 0;
+}
+
+void checks_set_rules(struct checks *c, struct check_rules *rules)
+{
+    int r = 0;
+
+    (void)check_rules_unref(c->rules);
+    c->rules = rules;
+    for (struct check_item *item = c->stuck && !c->storing ? c->head : NULL; item && r == 0; item = item->next)
+        if (item->rules && is_checked(item) && !item->stored)
+            r = recheck(c, item);
+    c->cut = c->head;
+    if (r < 0)
+        no_memory(c);
+    else
+        checks_tick(c);
+}
+
+/* ---- asked ---- */
+
+const struct check_rules *checks_rules(const struct checks *c)
+{
+    return c->rules;
+}
+
+size_t checks_bytes(const struct checks *c)
+{
+    return c ? c->bytes : 0;
+}
+
+bool checks_is_full(const struct checks *c, bool half)
+{
+    size_t part = half ? 2 : 1;
+
+    return c->stuck || c->bytes > CHECKS_BYTES_MAX / part || c->count > CHECKS_COUNT_MAX / part;
+}
+
+int checks_stuck(const struct checks *c)
+{
+    return c->stuck;
+}
+
+const struct checks_counts *checks_counts(const struct checks *c)
+{
+    return &c->counts;
+}
+
+/* ---- by time ---- */
+
+void checks_tick(struct checks *c)
+{
+    log_tallies(c);
+    if (c->stuck && !c->storing && c->head && is_checked(c->head)) {
+        if (c->head->rules && must_store(c->head)) {
+            if (!start_store(c))
+                no_memory(c);
+            return;
+        }
+        c->stuck = 0; /* other rules let it through */
+        c->ops->stuck(c->owner, 0);
+    }
+    go_on(c);
+}
+
+static bool is_done(struct checks *c, uint64_t until_ns)
+{
+    const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
+    int r = 0;
+
+    (void)pthread_mutex_lock(&c->lock);
+    while (!c->done && r == 0)
+        r = pthread_cond_timedwait(&c->some_done, &c->lock, &until);
+    bool done = c->done;
+    (void)pthread_mutex_unlock(&c->lock);
+    return done;
+}
+
+void checks_finish(struct checks *c)
+{
+    uint64_t until = clock_monotonic_ns() + CHECKS_FINISH_MS * UINT64_C(1000000);
+
+    go_on(c);
+    while (c->head && !c->stuck && is_done(c, until))
+        go_on(c);
+    checks_drop(c);
+}
+
+/* ---- life ---- */
+
+struct checks *checks_new(uv_loop_t *loop, struct quarantine *quarantine, struct check_rules *rules, check_verify verify,
+                          const struct checks_ops *ops, void *owner, struct logger *log)
+{
+    struct checks *c = calloc(1, sizeof *c);
+    pthread_condattr_t monotonic;
+
+    if (!c) {
+        (void)check_rules_unref(rules);
+        return NULL;
+    }
+    *c = (struct checks){
+        .loop = loop,
+        .quarantine = quarantine,
+        .rules = rules,
+        .verify = verify,
+        .ops = ops,
+        .owner = owner,
+        .log = log,
+    };
+    (void)pthread_mutex_init(&c->lock, NULL);
+    (void)pthread_condattr_init(&monotonic);
+    (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&c->some_done, &monotonic);
+    (void)pthread_condattr_destroy(&monotonic);
+    return c;
+}
+
+struct checks *checks_free(struct checks *c)
+{
+    if (!c)
+        return NULL;
+    while (c->head)
+        item_drop(pop(c));
+    (void)check_rules_unref(c->rules);
+    check_tally_deinit(&c->unverified);
+    check_tally_deinit(&c->withheld);
+    (void)pthread_cond_destroy(&c->some_done);
+    (void)pthread_mutex_destroy(&c->lock);
+    free(c);
+    return NULL;
+}

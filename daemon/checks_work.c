@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "checks_work.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Kept for the next message of the part; what a large one has needed is given back. */
+#define SCRATCH_KEEP (1u << 20)
+
+void check_notes_deinit(struct check_notes *notes)
+{
+    for (size_t i = 0; i < notes->n; i++)
+        free(notes->notes[i].reason);
+    free(notes->notes);
+    *notes = (struct check_notes){0};
+}
+
+static int add_note(struct check_notes *notes, const struct check_note *note)
+{
+    if (notes->n == notes->cap) {
+        size_t cap = notes->cap ? 2 * notes->cap : 8;
+        struct check_note *grown = realloc(notes->notes, cap * sizeof *grown);
+
+        if (!grown)
+            return -ENOMEM;
+        notes->notes = grown;
+        notes->cap = cap;
+    }
+    notes->notes[notes->n++] = *note;
+    return 0;
+}
+
+static int check_message(struct check_job *job, check_verify verify, size_t i, struct buf *scratch)
+{
+    const struct check_item *item = job->item;
+    struct frame_message f = batch_message_of(item->batch, &item->batch->entries[i]);
+    const struct verify_scope scope = {
+        .prefix = f.prefix,
+        .audience = bytes_of_text(item->rules->audience),
+        .received_time_us = f.received_time,
+    };
+    struct verify_result result;
+
+    int r = verify(item->rules->trust, &scope, f.content, scratch, &result);
+    if (r < 0)
+        return r;
+    if (result.status == VERIFY_VALID) {
+        job->valid++;
+        return 0;
+    }
+    struct check_note note = {
+        .withheld = {.entry = i, .status = result.status},
+        .required = item->policies[i] == POLICY_REQUIRE,
+        .kid = result.kid,
+        .reason = strdup(result.reason),
+    };
+    if (note.required)
+        batch_hash(&f, note.withheld.hash);
+    r = add_note(&job->notes, &note);
+    if (r < 0)
+        free(note.reason);
+    return r;
+}
+
+void check_part(struct check_job *job, check_verify verify)
+{
+    struct buf scratch = BUF_INIT;
+
+    for (size_t i = job->from; i < job->to && job->error == 0; i++) {
+        if (job->item->policies[i] != POLICY_IGNORE)
+            job->error = check_message(job, verify, i, &scratch);
+        if (scratch.cap > SCRATCH_KEEP)
+            buf_deinit(&scratch);
+    }
+    buf_deinit(&scratch);
+}
+
+/* ---- into quarantine ---- */
+
+static struct quarantine_message message_of(const struct check_job *job, const struct check_item *item,
+                                            const struct check_note *note)
+{
+    struct frame_message f = batch_message_of(item->batch, &item->batch->entries[note->withheld.entry]);
+    struct quarantine_message m = {
+        .system_identifier = job->system_identifier,
+        .era = job->era,
+        .status = note->withheld.status,
+        .position = f.position,
+        .lsn = f.lsn,
+        .xid = f.xid,
+        .flags = f.flags,
+        .commit_time = f.commit_time,
+        .received_time = f.received_time,
+        .prefix = f.prefix,
+        .kid = {note->kid.data, MIN(note->kid.size, (size_t)QUARANTINE_KID_MAX)},
+        .reason = bytes_of_text(note->reason),
+        .content = f.content,
+    };
+
+    m.reason.size = MIN(m.reason.size, (size_t)QUARANTINE_REASON_MAX);
+    memcpy(m.hash, note->withheld.hash, sizeof m.hash);
+    return m;
+}
+
+static int put_all(struct check_job *job, struct quarantine *quarantine)
+{
+    size_t n = 0, at = 0;
+
+    for (size_t i = 0; i < job->n; i++)
+        n += job->items[i]->n_required;
+    if (!n)
+        return 0;
+    struct quarantine_message *messages = calloc(n, sizeof *messages);
+    if (!messages)
+        return -ENOMEM;
+    for (size_t i = 0; i < job->n; i++) {
+        const struct check_item *item = job->items[i];
+
+        for (size_t k = 0; k < item->notes.n; k++)
+            if (item->notes.notes[k].required)
+                messages[at++] = message_of(job, item, &item->notes.notes[k]);
+    }
+    int r = quarantine_put(quarantine, messages, n, &job->stored);
+    free(messages);
+    return r;
+}
+
+/* What came before an unclean end, and went to quarantine then, and is let through now. */
+static int pass_over(struct check_job *job, struct quarantine *quarantine, const struct check_item *item)
+{
+    const struct batch *b = item->batch;
+    struct position *positions = calloc(b->n_entries, sizeof *positions);
+    size_t n = 0, note = 0;
+
+    if (!positions)
+        return -ENOMEM;
+    for (size_t i = 0; i < b->n_entries; i++) {
+        while (note < item->notes.n && item->notes.notes[note].withheld.entry < i)
+            note++;
+        bool stays = note == item->notes.n || item->notes.notes[note].withheld.entry != i || !item->notes.notes[note].required;
+        if (b->entries[i].type == FRAME_MESSAGE && stays)
+            positions[n++] = b->entries[i].position;
+    }
+    int r = quarantine_passed(quarantine, job->system_identifier, job->era, positions, n);
+    free(positions);
+    return r;
+}
+
+void check_store(struct check_job *job, struct quarantine *quarantine)
+{
+    job->error = put_all(job, quarantine);
+    for (size_t i = 0; i < job->n && job->error == 0; i++)
+        if (job->items[i]->came_before)
+            job->error = pass_over(job, quarantine, job->items[i]);
+}

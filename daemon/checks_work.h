@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#ifndef WALBUS_DAEMON_CHECKS_WORK_H
+#define WALBUS_DAEMON_CHECKS_WORK_H
+
+/*
+ * What checks.c has done on workers. A job's members are its worker's until it stands in the list of what is done; from then on they are
+ * the loop's, which takes them from there when libuv tells it, or in checks_finish(). A job is freed when libuv has let go of it.
+ */
+
+#include <pthread.h>
+
+#include "checks.h"
+
+/** A message that is not valid. */
+struct check_note {
+    struct batch_withheld withheld; /* the hash where policy requires a signature */
+    bool required;
+    struct bytes kid;               /* borrowed from the content */
+    char *reason;                   /* owned; NULL: there was no memory for it */
+};
+
+struct check_notes {
+    struct check_note *notes;
+    size_t n, cap;
+};
+
+void check_notes_deinit(struct check_notes *notes);
+
+/** A batch in the queue. */
+struct check_item {
+    struct check_item *next;
+    struct batch *batch;       /* one reference; nobody else has one */
+    struct check_rules *rules; /* NULL: there is nothing to check */
+    uint8_t *policies;         /* enum policy of each entry, while there are rules */
+    size_t charge;
+    size_t cut;                /* entries before it are given to workers */
+    unsigned jobs;             /* at work on it */
+    bool dropped;              /* it is in no queue any more */
+    bool sorted, stored;       /* its notes are by rising entries; what is required of them is in quarantine */
+    bool came_before;          /* something of it may be in quarantine already */
+    struct check_notes notes;
+    size_t n_required;         /* of them */
+};
+
+/** Most batches whose messages go to quarantine with one sync. */
+#define CHECK_RUN_MAX 64u
+
+enum check_job_kind { CHECK_PART, CHECK_STORE };
+
+struct check_job {
+    uv_work_t work;
+    struct checks *checks;
+    /** Most batches whose messages go to quarantine with one sync. */
+#define CHECK_RUN_MAX 64u
+
+enum check_job_kind kind;
+    struct check_job *next; /* of what is done */
+    int error;
+    /* a part */
+    struct check_item *item;
+    size_t from, to;
+    struct check_notes notes;
+    uint64_t valid;
+    /* storing */
+    struct check_item *items[CHECK_RUN_MAX];
+    size_t n;
+    uint64_t system_identifier;
+    uint32_t era;
+    size_t stored;
+};
+
+/** On a worker. */
+void check_part(struct check_job *job, check_verify verify);
+void check_store(struct check_job *job, struct quarantine *quarantine);
+
+#endif

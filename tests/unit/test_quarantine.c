@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: PostgreSQL */
+#include "quarantine.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "unit.h"
+
+#define LIMIT (1u << 20)
+
+static char *folder, path[160], why[QUARANTINE_WHY_SIZE];
+static struct quarantine *q;
+static struct quarantine_found found;
+static uint8_t content[4096];
+
+static void setup(void)
+{
+    folder = unit_temp_folder();
+    (void)snprintf(path, sizeof path, "%s/quarantine", folder);
+    for (size_t i = 0; i < sizeof content; i++)
+        content[i] = (uint8_t)(i * 7);
+}
+
+static int try_open(void)
+{
+    return quarantine_open(path, LIMIT, &q, &found, why);
+}
+
+static void reopen(void)
+{
+    q = quarantine_close(q);
+    int r = try_open();
+    ck_assert_msg(r == 0, "%s", why);
+}
+
+static void teardown(void)
+{
+    q = quarantine_close(q);
+    unit_temp_folder_remove(folder);
+}
+
+static struct quarantine_message message(uint64_t lsn, size_t size)
+{
+    struct quarantine_message m = {
+        .system_identifier = 77,
+        .era = 1,
+        .status = 1,
+        .position = {1, lsn, 0},
+        .lsn = lsn,
+        .received_time = 5,
+        .prefix = unit_bytes("orders.created"),
+        .kid = unit_bytes("kid"),
+        .reason = unit_bytes("It is not signed."),
+        .content = {content, size},
+    };
+    memset(m.hash, (int)(lsn & 0xff), sizeof m.hash);
+    return m;
+}
+
+static uint64_t put(uint64_t lsn, size_t size)
+{
+    struct quarantine_message m = message(lsn, size);
+    size_t n_new;
+
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), 0);
+    ck_assert_uint_eq(n_new, 1);
+    return m.id;
+}
+
+static void check_entry(uint64_t id, uint64_t lsn, size_t size)
+{
+    struct quarantine_message m;
+    struct buf storage = BUF_INIT;
+    uint64_t whole;
+
+    ck_assert_int_eq(quarantine_read(q, id, 0, SIZE_MAX, true, &storage, &m, &whole), 0);
+    ck_assert_uint_eq(m.id, id);
+    ck_assert_uint_eq(m.lsn, lsn);
+    ck_assert_uint_eq(m.system_identifier, 77);
+    ck_assert_uint_eq(m.position.lsn, lsn);
+    ck_assert_uint_eq(whole, size);
+    unit_assert_text(m.prefix, "orders.created");
+    unit_assert_text(m.kid, "kid");
+    unit_assert_text(m.reason, "It is not signed.");
+    ck_assert_uint_eq(m.content.size, size);
+    ck_assert(size == 0 || memcmp(m.content.data, content, size) == 0);
+    buf_deinit(&storage);
+}
+
+START_TEST(put_and_found_again)
+{
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    ck_assert_int_eq(access(path, F_OK), -1);
+    ck_assert_uint_eq(quarantine_next(q, 0), 0);
+    ck_assert_uint_eq(put(0x100, 10), 1);
+    ck_assert_uint_eq(put(0x200, 0), 2);
+    ck_assert_uint_eq(put(0x300, 4096), 3);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_uint_eq(quarantine_count(q).entries, 3);
+        check_entry(1, 0x100, 10);
+        check_entry(2, 0x200, 0);
+        check_entry(3, 0x300, 4096);
+        ck_assert_uint_eq(quarantine_next(q, 0), 1);
+        ck_assert_uint_eq(quarantine_next(q, 2), 3);
+        ck_assert_uint_eq(quarantine_next(q, 3), 0);
+        ck_assert_uint_eq(quarantine_at(q, (struct position){1, 0x200, 0}), 2);
+        ck_assert_uint_eq(quarantine_at(q, (struct position){1, 0x201, 0}), 0);
+        reopen();
+        ck_assert_uint_eq(found.torn + found.damaged, 0);
+    }
+    struct quarantine_message m;
+    struct buf storage = BUF_INIT;
+    uint64_t whole;
+    ck_assert_int_eq(quarantine_read(q, 3, 4000, 50, false, &storage, &m, &whole), 0);
+    ck_assert_uint_eq(m.content.size, 50);
+    ck_assert_int_eq(memcmp(m.content.data, content + 4000, 50), 0);
+    ck_assert_int_eq(quarantine_read(q, 3, 4090, 50, false, &storage, &m, &whole), 0);
+    ck_assert_uint_eq(m.content.size, 6);
+    ck_assert_int_eq(quarantine_read(q, 3, 5000, 50, false, &storage, &m, &whole), 0);
+    ck_assert_uint_eq(m.content.size, 0);
+    ck_assert_int_eq(quarantine_read(q, 4, 0, 50, false, &storage, &m, &whole), -ENOENT);
+    ck_assert_int_eq(quarantine_read(q, 0, 0, 50, false, &storage, &m, &whole), -ENOENT);
+    buf_deinit(&storage);
+    teardown();
+}
+END_TEST
+
+START_TEST(what_comes_again_stands_once)
+{
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    (void)put(0x100, 10);
+    (void)put(0x200, 10);
+    reopen();
+    ck_assert(!quarantine_is_behind(q, 77, 1, (struct position){1, 0x200, 0}));
+    ck_assert(quarantine_is_behind(q, 77, 1, (struct position){1, 0x201, 0}));
+    ck_assert(quarantine_is_behind(q, 77, 2, (struct position){1, 0x100, 0}));
+    struct quarantine_message again[] = {message(0x100, 10), message(0x150, 10), message(0x200, 10), message(0x300, 10)};
+    size_t n_new;
+    ck_assert_int_eq(quarantine_put(q, again, 4, &n_new), 0);
+    ck_assert_uint_eq(n_new, 2);
+    ck_assert_uint_eq(again[0].id, 1);
+    ck_assert_uint_eq(again[1].id, 3);
+    ck_assert_uint_eq(again[2].id, 2);
+    ck_assert_uint_eq(again[3].id, 4);
+    /* another one in its place, of a server that was restored, and one of another journal, are others */
+    struct quarantine_message other[] = {message(0x100, 20), message(0x100, 10)};
+    other[0].hash[0]++;
+    other[1].era = 2;
+    ck_assert_int_eq(quarantine_put(q, other, 2, &n_new), 0);
+    ck_assert_uint_eq(n_new, 2);
+    ck_assert_uint_eq(quarantine_count(q).entries, 6);
+    /* one that is let through goes */
+    const struct position passed[] = {{1, 0x150, 0}, {1, 0x160, 0}};
+    ck_assert_int_eq(quarantine_passed(q, 77, 1, passed, 2), 0);
+    ck_assert_uint_eq(quarantine_count(q).entries, 5);
+    ck_assert_uint_eq(quarantine_at(q, passed[0]), 0);
+    reopen();
+    ck_assert_uint_eq(quarantine_count(q).entries, 5);
+    teardown();
+}
+END_TEST
+
+START_TEST(removed)
+{
+    uint64_t n;
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    for (uint64_t i = 1; i <= 5; i++)
+        (void)put(0x100 * i, 100);
+    ck_assert_int_eq(quarantine_remove(q, 9, 12, QUARANTINE_DROPPED, &n), 0);
+    ck_assert_uint_eq(n, 0);
+    ck_assert_int_eq(quarantine_remove(q, 2, 3, QUARANTINE_DROPPED, &n), 0);
+    ck_assert_uint_eq(n, 2);
+    reopen();
+    ck_assert_uint_eq(quarantine_count(q).entries, 3);
+    ck_assert_uint_eq(quarantine_next(q, 1), 4);
+    check_entry(1, 0x100, 100);
+    check_entry(5, 0x500, 100);
+    ck_assert_int_eq(quarantine_remove(q, 1, UINT64_MAX, QUARANTINE_RELEASED, &n), 0);
+    ck_assert_uint_eq(n, 3);
+    struct stat st;
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_size, QUARANTINE_HEADER_SIZE);
+    reopen();
+    ck_assert_uint_eq(quarantine_count(q).entries, 0);
+    ck_assert_uint_eq(quarantine_count(q).bytes, 0);
+    ck_assert_uint_eq(put(0x600, 10), 6); /* no id comes twice */
+    teardown();
+}
+END_TEST
+
+START_TEST(full)
+{
+    struct quarantine_message m = message(1, sizeof content), large = message(2, 10);
+    size_t n_new;
+    uint64_t lsn = 0, n;
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    for (;;) {
+        m = message(++lsn, sizeof content);
+        int r = quarantine_put(q, &m, 1, &n_new);
+        if (r < 0) {
+            ck_assert_int_eq(r, -EDQUOT);
+            break;
+        }
+    }
+    uint64_t entries = quarantine_count(q).entries;
+    ck_assert_uint_gt(entries, LIMIT / (sizeof content + 400));
+    ck_assert_uint_le(quarantine_count(q).bytes, LIMIT);
+    /* one goes, one comes, often: the file does not grow beyond a quarter */
+    for (int i = 0; i < 600; i++) {
+        ck_assert_int_eq(quarantine_remove(q, 1, quarantine_next(q, 0), QUARANTINE_DROPPED, &n), 0);
+        (void)put(++lsn, sizeof content);
+        struct stat st;
+        ck_assert_int_eq(stat(path, &st), 0);
+        ck_assert_int_le(st.st_size, LIMIT + LIMIT / 4 + 8192);
+    }
+    reopen();
+    ck_assert_uint_eq(found.torn + found.damaged, 0);
+    ck_assert_uint_eq(quarantine_count(q).entries, entries);
+    check_entry(quarantine_next(q, 0), lsn - entries + 1, sizeof content);
+    large.content.size = 0;
+    quarantine_set_limit(q, 100);
+    ck_assert_int_eq(quarantine_put(q, &large, 1, &n_new), -EDQUOT);
+    ck_assert_uint_eq(quarantine_count(q).limit, 100);
+    teardown();
+}
+END_TEST
+
+/* ---- bytes that are not those that were written ---- */
+
+static uint8_t *image;
+static size_t image_size;
+
+static void write_image(const uint8_t *bytes, size_t size)
+{
+    FILE *f = fopen(path, "w");
+
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(bytes, 1, size, f), size);
+    ck_assert_int_eq(fclose(f), 0);
+}
+
+static void make_image(void)
+{
+    struct stat st;
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    (void)put(0x100, 40);
+    (void)put(0x200, 50);
+    (void)put(0x300, 60);
+    q = quarantine_close(q);
+    ck_assert_int_eq(stat(path, &st), 0);
+    image_size = (size_t)st.st_size;
+    image = malloc(image_size);
+    FILE *f = fopen(path, "r");
+    ck_assert_uint_eq(fread(image, 1, image_size, f), image_size);
+    (void)fclose(f);
+}
+
+START_TEST(torn_at_every_byte)
+{
+    make_image();
+    size_t record = QUARANTINE_RECORD_SIZE + QUARANTINE_PUT_FIXED + 14 + 3 + 17;
+    size_t ends[] = {QUARANTINE_HEADER_SIZE, QUARANTINE_HEADER_SIZE + record + 40, QUARANTINE_HEADER_SIZE + 2 * record + 90,
+                     image_size};
+    ck_assert_uint_eq(image_size, QUARANTINE_HEADER_SIZE + 3 * record + 150);
+    for (size_t size = 0; size <= image_size; size += size < 70 ? 1 : 7 * unit_sparse()) {
+        size_t whole = 0;
+
+        write_image(image, size);
+        if (size < QUARANTINE_HEADER_SIZE) {
+            ck_assert_int_eq(try_open(), -EBADMSG);
+            ck_assert_ptr_nonnull(strstr(why, "move it away"));
+            continue;
+        }
+        while (whole < 3 && ends[whole + 1] <= size)
+            whole++;
+        ck_assert_int_eq(try_open(), 0);
+        ck_assert_uint_eq(quarantine_count(q).entries, whole);
+        ck_assert_uint_eq(found.torn, size - ends[whole]);
+        ck_assert_uint_eq(found.damaged, 0);
+        ck_assert_uint_eq(put(0x400, 70), whole + 1);
+        reopen();
+        ck_assert_uint_eq(found.torn + found.damaged, 0);
+        ck_assert_uint_eq(quarantine_count(q).entries, whole + 1);
+        check_entry(whole + 1, 0x400, 70);
+        if (whole)
+            check_entry(whole, 0x100 * whole, 30 + 10 * whole);
+        q = quarantine_close(q);
+    }
+    free(image);
+    teardown();
+}
+END_TEST
+
+START_TEST(any_bit)
+{
+    uint8_t *copy;
+
+    make_image();
+    copy = malloc(image_size);
+    for (size_t bit = 0; bit < 8 * image_size; bit += 97 * unit_sparse()) {
+        memcpy(copy, image, image_size);
+        copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        write_image(copy, image_size);
+        if (bit / 8 < QUARANTINE_HEADER_SIZE) {
+            ck_assert_int_lt(try_open(), 0);
+            continue;
+        }
+        size_t record = QUARANTINE_RECORD_SIZE + QUARANTINE_PUT_FIXED + 14 + 3 + 17, at = bit / 8 - QUARANTINE_HEADER_SIZE;
+        unsigned hit = at < record + 40 ? 1 : at < 2 * record + 90 ? 2 : 3;
+        ck_assert_int_eq(try_open(), 0);
+        ck_assert_uint_eq(quarantine_count(q).entries, 2);
+        ck_assert_uint_eq(hit == 3 ? found.torn : found.damaged, record + 30 + 10 * hit);
+        for (unsigned i = 1; i <= 3; i++)
+            if (i != hit)
+                check_entry(i, 0x100 * i, 30 + 10 * i);
+        (void)put(0x400, 70); /* what was damaged is kept beside */
+        reopen();
+        ck_assert_uint_eq(found.torn + found.damaged, 0);
+        ck_assert_uint_eq(quarantine_count(q).entries, 3);
+        q = quarantine_close(q);
+        char damaged[200];
+        (void)snprintf(damaged, sizeof damaged, "%s.damaged", path);
+        ck_assert_int_eq(unlink(damaged), hit == 3 ? -1 : 0);
+    }
+    free(copy);
+    free(image);
+    teardown();
+}
+END_TEST
+
+START_TEST(of_another_format)
+{
+    uint8_t header[QUARANTINE_HEADER_SIZE];
+    const struct quarantine_header h = {.seed = 1, .next_id = 9};
+
+    setup();
+    quarantine_header_encode(&h, header);
+    write_image(header, sizeof header);
+    ck_assert_int_eq(try_open(), 0);
+    ck_assert_uint_eq(put(1, 1), 9);
+    q = quarantine_close(q);
+    write_image((const uint8_t *)"something else, and long enough to be looked at as if it were a header", 70);
+    ck_assert_int_eq(try_open(), -EBADMSG);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(symlink("/dev/zero", path), 0);
+    ck_assert_int_lt(try_open(), 0);
+    teardown();
+}
+END_TEST
+
+/* ---- a disk that fails ---- */
+
+START_TEST(a_folder_that_is_gone)
+{
+    struct quarantine_message m = message(1, 10);
+    size_t n_new;
+    char moved[200];
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    (void)snprintf(moved, sizeof moved, "%s-moved", folder);
+    ck_assert_int_eq(rename(folder, moved), 0);
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), -ENOENT);
+    ck_assert_uint_eq(quarantine_count(q).entries, 0);
+    ck_assert_int_eq(rename(moved, folder), 0);
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), 0);
+    ck_assert_uint_eq(m.id, 1);
+    reopen();
+    check_entry(1, 1, 10);
+    teardown();
+}
+END_TEST
+
+UNIT_MAIN("quarantine", put_and_found_again, what_comes_again_stands_once, removed, full, torn_at_every_byte, any_bit,
+          of_another_format, a_folder_that_is_gone)
