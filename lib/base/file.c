@@ -62,6 +62,11 @@ static int check(const struct stat *st, const char *path, size_t max, unsigned f
                       "It belongs to the user %lu, and a secret must belong to root or to the user "
                       "who reads it, %lu.",
                       (unsigned long)st->st_uid, (unsigned long)geteuid());
+    if ((flags & FILE_TRUSTED) && (st->st_mode & S_IWOTH))
+        return refuse(-EPERM, why, path,
+                      "Everybody may write it (mode %04o), and so nothing in it can be relied on: "
+                      "chmod o-w it.",
+                      (unsigned)(st->st_mode & 07777));
     if ((uintmax_t)st->st_size > max)
         return refuse(-EFBIG, why, path, "It has %jd bytes; %zu are the most.",
                       (intmax_t)st->st_size, max);

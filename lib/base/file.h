@@ -18,6 +18,8 @@
 /** Whoever may read or write the file, group and others may not, and it belongs to this process's
  *  user or to root. Its bytes are a secret: they stand in locked memory. */
 #define FILE_PRIVATE 1u
+/** Not everybody may write the file: something hangs on what it says. */
+#define FILE_TRUSTED 2u
 
 /** What stood in a file. */
 struct file_content {
@@ -34,7 +36,7 @@ static inline struct bytes file_bytes(const struct file_content *content)
 /**
  * Reads a file of at most `max` bytes. 0; -ENOMEM; or another negative errno, and `why` is a
  * sentence for people that begins with the path: what open(2) or read(2) answer; -EINVAL: no
- * regular file; -EFBIG: longer; -EPERM: FILE_PRIVATE, and others could have read or written it.
+ * regular file; -EFBIG: longer; -EPERM: against FILE_PRIVATE or FILE_TRUSTED.
  * With -ENOMEM `why` is written too: it may be that no more memory may be locked (RLIMIT_MEMLOCK).
  */
 int file_read(const char *path, size_t max, unsigned flags, struct file_content *ret,

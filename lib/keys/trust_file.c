@@ -13,7 +13,7 @@ static int read_hashed(const char *path, struct trust **ret, uint8_t hash[TRUST_
     struct file_content file;
     struct trust_fault fault;
     char file_why[FILE_WHY_SIZE];
-    int r = file_read(path, TRUST_TEXT_MAX, 0, &file, file_why);
+    int r = file_read(path, TRUST_TEXT_MAX, FILE_TRUSTED, &file, file_why);
 
     if (r < 0) {
         (void)snprintf(why, TRUST_FILE_WHY_SIZE, "%s", file_why);

@@ -14,7 +14,7 @@
 /** A path and a sentence of trust_parse. */
 #define TRUST_FILE_WHY_SIZE (TRUST_WHY_SIZE + 256)
 
-/** Reads a trust file. 0 and one count; -ENOMEM; another negative errno of file_read; -EBADMSG: its
+/** Reads a trust file, which not everybody may write. 0 and one count; -ENOMEM; another negative errno of file_read; -EBADMSG: its
  *  text is refused. Whatever it is, `why` is a sentence that begins with the path. */
 int trust_file_read(const char *path, struct trust **ret,
                     char why[TRUST_FILE_WHY_SIZE]) MUST_CHECK;

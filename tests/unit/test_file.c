@@ -140,6 +140,21 @@ START_TEST(private_is_the_owners_alone)
 }
 END_TEST
 
+START_TEST(trusted_is_not_everybodys_to_write)
+{
+    struct bytes text = unit_bytes("text");
+    char *path = unit_temp_file(text);
+
+    ck_assert_int_eq(chmod(path, 0664), 0);
+    read_back(path, FILE_TRUSTED, text);
+    ck_assert_int_eq(chmod(path, 0602), 0);
+    refused(path, FILE_TRUSTED, -EPERM, ": Everybody may write it (mode 0602), and so nothing");
+    read_back(path, 0, text);
+    (void)unlink(path);
+    free(path);
+}
+END_TEST
+
 START_TEST(private_is_ones_own_or_roots)
 {
     struct bytes secret = unit_bytes("secret");
@@ -227,6 +242,6 @@ START_TEST(a_secret_that_cannot_be_locked_is_not_read)
 END_TEST
 
 UNIT_MAIN("file", up_to_as_much_as_is_asked_for, a_file_whose_size_is_not_told,
-          what_is_no_regular_file, what_cannot_be_opened, private_is_the_owners_alone,
+          what_is_no_regular_file, what_cannot_be_opened, private_is_the_owners_alone, trusted_is_not_everybodys_to_write,
           private_is_ones_own_or_roots, a_secret_is_locked_and_not_dumped,
           a_secret_that_cannot_be_locked_is_not_read)

@@ -150,6 +150,10 @@ START_TEST(broken_at_first)
     ck_assert_int_eq(trust_file_init(&f, path, why), -ENOENT);
     ck_assert_ptr_nonnull(strstr(why, "It cannot be opened"));
     ck_assert_int_eq(trust_file_read("/dev/zero", &trust, why), -EINVAL);
+    put_keys(path, 1);
+    ck_assert_int_eq(chmod(path, 0666), 0);
+    ck_assert_int_eq(trust_file_read(path, &trust, why), -EPERM);
+    (void)unlink(path);
     free(path);
 }
 END_TEST
