@@ -65,6 +65,22 @@ static int set_key(struct walbus_publisher *publisher,
     return CLI_OK;
 }
 
+/* What is wrong with the key is found before anything is connected. */
+static int check_key(const struct publish_connection_options *options)
+{
+    struct walbus_publisher_options with = WALBUS_PUBLISHER_OPTIONS_INIT;
+    struct walbus_publisher *publisher;
+
+    if (!options->key)
+        return CLI_OK;
+    with.source = "/"; /* nothing is published by this one */
+    if (walbus_publisher_new(&with, &publisher) != WALBUS_OK)
+        return cli_fail(NAME, "Not enough memory.");
+    int status = set_key(publisher, options);
+    (void)walbus_publisher_free(publisher);
+    return status;
+}
+
 int publish_connection_open(struct cli *cli, const struct publish_connection_options *options,
                             struct publish_connection *ret)
 {
@@ -72,8 +88,10 @@ int publish_connection_open(struct cli *cli, const struct publish_connection_opt
     struct buf source = BUF_INIT;
     struct walbus_publisher_options with = WALBUS_PUBLISHER_OPTIONS_INIT;
     enum walbus_result result = WALBUS_NO_MEMORY;
-    int status = cli_connect(cli, NAME, &c.conn);
+    int status = check_key(options);
 
+    if (status == CLI_OK)
+        status = cli_connect(cli, NAME, &c.conn);
     if (status != CLI_OK)
         return status;
     put_default_source(&source, PQdb(c.conn));

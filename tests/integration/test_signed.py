@@ -183,6 +183,12 @@ def test_a_private_key_that_others_can_read(server, key, mode):
     publish(server, "--key", key.path, "a", "1")
 
 
+def test_a_key_is_looked_at_before_anything_is_connected(key, folder):
+    done = walbus("publish", "--dsn", f"host={folder}", "--key", f"{key.path}.none", "a", "1")
+    assert (done.status, done.out) == (1, b"") and "No such file" in done.error and "server" not in done.error, done
+    assert walbus("publish", "--dsn", f"host={folder}", "--key", key.path, "a", "1").status == 3
+
+
 def test_a_public_key_does_not_sign(server, key):
     for mode in (0o644, 0o600):
         os.chmod(key.public_path, mode)
