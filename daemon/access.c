@@ -13,7 +13,8 @@
 #include "base/text.h"
 #include "settings/setting_value.h"
 
-/* Where the names in sentences come from: the file itself, since asking a directory service about a client may take long. */
+/* Where the names in sentences come from: the file itself, since asking a directory service about a client may take
+ * long. */
 #define USERS_FILE "/etc/passwd"
 /* Of its entries so many are kept, those that come first. */
 #define USERS_MAX 10000u
@@ -64,7 +65,8 @@ static int refuse(char why[SETTINGS_WHY_SIZE], const char *rule, const char *fmt
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    (void)snprintf(why, SETTINGS_WHY_SIZE, "allow = %s: %s", setting_value_shown(&shown, rule, strlen(rule)), buf_str(&text));
+    (void)snprintf(why, SETTINGS_WHY_SIZE, "allow = %s: %s", setting_value_shown(&shown, rule, strlen(rule)),
+                   buf_str(&text));
     buf_deinit(&shown);
     buf_deinit(&text);
     return -EINVAL;
@@ -168,8 +170,9 @@ static int check_requests(const struct rule *rule, const char *const *requests, 
             continue;
         const char *name = setting_value_shown(&shown, (const char *)word.data, word.size);
         const char *nearest = text_nearest(name, requests);
-        r = refuse(why, rule->text, nearest ? "there is no request \"%s\"; did you mean \"%s\"?" : "there is no request \"%s\"%s",
-                   name, nearest ? nearest : "");
+        r = refuse(why, rule->text,
+                   nearest ? "there is no request \"%s\"; did you mean \"%s\"?" : "there is no request \"%s\"%s", name,
+                   nearest ? nearest : "");
     }
     buf_deinit(&shown);
     return r;
@@ -232,7 +235,8 @@ static void read_users(struct access *a)
         qsort(a->users, a->n_users, sizeof *a->users, compare_users);
 }
 
-int access_new(const struct setting_list *rules, const char *const *requests, struct access **ret, char why[SETTINGS_WHY_SIZE])
+int access_new(const struct setting_list *rules, const char *const *requests, struct access **ret,
+               char why[SETTINGS_WHY_SIZE])
 {
     struct access *a = calloc(1, sizeof *a);
     int r = 0;

@@ -3,14 +3,14 @@
 #define WALBUS_DAEMON_ACCESS_H
 
 /*
- * Who may do what: the rules of the setting "allow" (settings/access_rule.h), with their users and groups looked up. What no rule
- * allows is forbidden. Root and the router's own user are not asked about here.
+ * Who may do what: the rules of the setting "allow" (settings/access_rule.h), with their users and groups looked up.
+ * What no rule allows is forbidden. Root and the router's own user are not asked about here.
  *
- * Users and groups are looked up once, by access_new, which may wait for a directory service: when the settings are read, never
- * for a client. Asking is pure.
+ * Users and groups are looked up once, by access_new, which may wait for a directory service: when the settings are
+ * read, never for a client. Asking is pure.
  *
- * A subscription needs the right to each of its filters: there must be one pattern of one rule that covers it. Its exclusions
- * count for nothing: they only take away.
+ * A subscription needs the right to each of its filters: there must be one pattern of one rule that covers it. Its
+ * exclusions count for nothing: they only take away.
  */
 
 #include <stdbool.h>
@@ -36,8 +36,8 @@ struct access_peer {
 
 struct access;
 
-/** Of rules that access_rule_check() has accepted. `requests`: what control may be about, NULL-terminated. 0; -EINVAL with
- *  `why`, one sentence without a full stop: there is no such user, group or request, too many patterns; -ENOMEM. */
+/** Of rules that access_rule_check() has accepted. `requests`: what control may be about, NULL-terminated. 0; -EINVAL
+ * with `why`, one sentence without a full stop: there is no such user, group or request, too many patterns; -ENOMEM. */
 int access_new(const struct setting_list *rules, const char *const *requests, struct access **ret,
                char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 /** Returns NULL. Takes NULL. */

@@ -5,8 +5,8 @@
 /*
  * The catalog's keys and values as bytes (what there is stands in catalog.c): private to it. Pure. All integers are big-endian.
  *
- *   subscription   u8 format | u8 flags (1: resumes, 2: gap, 4: mark, 8: maker) | u64 number of its filters | positions cursor, acked, sent, gap_to
- *                  (16 each) | u64 messages, u64 bytes in the gap | u64 seen, u64 made, ms | u32 size of the filters, u64 their checksum
+ *   subscription   u8 format | u8 flags (1: resumes, 2: gap, 4: mark, 8: maker) | u64 number of its filters
+ *                  | positions cursor, acked, sent, gap_to (16 each) | u64 messages, u64 bytes in the gap | u64 seen, u64 made, ms | u32 size of the filters, u64 their checksum
  *                  | with flag 8 u32 uid that has made it
  *                  | with flag 4 a mark: i64 since, position, u8 length of the reason, the reason
  *                  | u64 checksum of key and value
@@ -37,7 +37,8 @@
 /** In front of the checksum: since when, where, how long the reason is; and the reason. */
 #define CATALOG_MARK_SIZE         (8u + POSITION_SIZE + 1u)
 #define CATALOG_MAKER_SIZE        4u
-#define CATALOG_SUBSCRIPTION_MOST (CATALOG_SUBSCRIPTION_SIZE + CATALOG_MAKER_SIZE + CATALOG_MARK_SIZE + CATALOG_REASON_MAX)
+#define CATALOG_SUBSCRIPTION_MOST \
+    (CATALOG_SUBSCRIPTION_SIZE + CATALOG_MAKER_SIZE + CATALOG_MARK_SIZE + CATALOG_REASON_MAX)
 
 /** What a subscription's value holds beside its state. */
 struct catalog_filters_ref {

@@ -41,7 +41,8 @@ static void on_welcome(void *owner, struct control_welcome *welcome)
 }
 
 /* `setting`: where the number stands. */
-static void refuse_too_many(struct router *r, struct session *s, const char *what, uint64_t most, const char *setting, bool fatal)
+static void refuse_too_many(struct router *r, struct session *s, const char *what, uint64_t most, const char *setting,
+                            bool fatal)
 {
     struct buf text = BUF_INIT;
 

@@ -109,8 +109,8 @@ static void put_shown(struct buf *out, struct bytes text)
 }
 
 /* "…; ask whoever runs the router for "allow = WHO RIGHT PATTERN" in FILE". `filter` NULL: the word PATTERN. */
-static void put_mend(const struct router *r, const struct session *s, enum access_right right, const struct filter *filter,
-                     struct buf *out)
+static void put_mend(const struct router *r, const struct session *s, enum access_right right,
+                     const struct filter *filter, struct buf *out)
 {
     const char *name = access_user_name(r->access, s->uid);
 
@@ -133,8 +133,8 @@ static void finish(struct buf *text, char why[PERMIT_WHY_SIZE])
     buf_deinit(text);
 }
 
-static void forbid(const struct router *r, const struct session *s, enum access_right right, const struct filter *filter,
-                   char why[PERMIT_WHY_SIZE])
+static void forbid(const struct router *r, const struct session *s, enum access_right right,
+                   const struct filter *filter, char why[PERMIT_WHY_SIZE])
 {
     static const char *const what[] = {
         [ACCESS_SUBSCRIBE] = "subscribe to",

@@ -3,8 +3,8 @@
 #define WALBUS_DAEMON_PERMIT_H
 
 /*
- * Whether a client may do what it asks for, and the words for it if not: who it is, what it was, which rule would allow it.
- * Root and the router's own user may do all; of others access.h decides. A part of the router; loop thread only.
+ * Whether a client may do what it asks for, and the words for it if not: who it is, what it was, which rule would allow
+ * it. Root and the router's own user may do all; of others access.h decides. A part of the router; loop thread only.
  */
 
 #include "router.h"

@@ -3,12 +3,12 @@
 #define WALBUS_DAEMON_QUOTA_H
 
 /*
- * What one user may make the router hold: connections, subscriptions, bytes (connections-per-uid, subscriptions-per-uid,
- * bytes-per-uid). Root and the router's own user are not counted. Looked up when somebody asks for more, which is seldom, so
- * that nothing has to be kept in step. A part of the router; loop thread only.
+ * What one user may make the router hold: connections, subscriptions, bytes (connections-per-uid,
+ * subscriptions-per-uid, bytes-per-uid). Root and the router's own user are not counted. Looked up when somebody asks
+ * for more, which is seldom, so that nothing has to be kept in step. A part of the router; loop thread only.
  *
- * A subscription counts for the user who is connected with it. A durable name counts for the user who has made it, whether
- * somebody is connected with it or not, and whoever that is: it makes the router keep its messages.
+ * A subscription counts for the user who is connected with it. A durable name counts for the user who has made it,
+ * whether somebody is connected with it or not, and whoever that is: it makes the router keep its messages.
  */
 
 #include "router.h"

@@ -7,8 +7,8 @@ static void tell_suppressed(struct refusals_user *u, struct logger *log)
 {
     if (u->suppressed == 0)
         return;
-    log_line(log, LOG_WARNING, "access.refused-more", "A user was refused more than was logged.", LOG_I64("uid", u->uid),
-             LOG_U64("suppressed", u->suppressed));
+    log_line(log, LOG_WARNING, "access.refused-more", "A user was refused more than was logged.",
+             LOG_I64("uid", u->uid), LOG_U64("suppressed", u->suppressed));
     u->suppressed = 0;
 }
 

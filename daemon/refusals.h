@@ -3,8 +3,9 @@
 #define WALBUS_DAEMON_REFUSALS_H
 
 /*
- * The log of what clients were refused, and of what they did wrong: a line for each, up to a number for each user, so that one that asks in a loop does
- * not fill the disk. What was left out is counted, and told by the next line of that user, or some time later by one of its own.
+ * The log of what clients were refused, and of what they did wrong: a line for each, up to a number for each user, so
+ * that one that asks in a loop does not fill the disk. What was left out is counted, and told by the next line of that
+ * user, or some time later by one of its own.
  */
 
 #include <stdbool.h>

@@ -109,7 +109,8 @@ static void take_over(struct router *r, struct settings *again, const char *by, 
     log_line(r->log, LOG_INFO, "router.reload", "The settings were read again.", LOG_STR("by", by),
              LOG_STR("changed", buf_str(&changed)));
     if (a->n_restart)
-        log_line(r->log, LOG_WARNING, "router.reload-restart", "Some settings have changed that take effect at a restart alone.",
+        log_line(r->log, LOG_WARNING, "router.reload-restart",
+                 "Some settings have changed that take effect at a restart alone.",
                  LOG_STR("settings", buf_str(&restart)));
     buf_deinit(&changed);
     buf_deinit(&restart);

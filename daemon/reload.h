@@ -3,9 +3,9 @@
 #define WALBUS_DAEMON_RELOAD_H
 
 /*
- * The settings read again while the router runs: on SIGHUP, and by REQUEST "reload". Everything is read and checked first;
- * when something is wrong with it, all stays as it is. What is reloadable takes effect; of the rest it is said that it
- * waits for a restart. A part of the router; loop thread only.
+ * The settings read again while the router runs: on SIGHUP, and by REQUEST "reload". Everything is read and checked
+ * first; when something is wrong with it, all stays as it is. What is reloadable takes effect; of the rest it is said
+ * that it waits for a restart. A part of the router; loop thread only.
  */
 
 #include "base/buf.h"
@@ -23,7 +23,8 @@ int reload_begin(struct router *r, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 void reload_end(struct router *r);
 
 /** Reads them again, and logs what came of it; `by` is who asked, for the log. 0; -EINVAL with `why`; -ENOMEM. */
-int reload_settings(struct router *r, const char *by, struct reload_answer *ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
+int reload_settings(struct router *r, const char *by, struct reload_answer *ret,
+                    char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 void reload_answer_deinit(struct reload_answer *a);
 
 #endif

@@ -104,7 +104,8 @@ static bool pattern_covers_pattern(struct bytes pattern, struct bytes other)
             return false;
         if (is_end(token, more))
             return true;
-        if (is_end(other_token, other_more)) /* any number of tokens, where this one has a certain number, or two and more */
+        /* any number of tokens, where this one has a certain number, or two and more */
+        if (is_end(other_token, other_more))
             return false;
         if (!token_is(token, '*') && (token_is(other_token, '*') || !bytes_equal(token, other_token)))
             return false;

@@ -46,8 +46,9 @@ struct filter {
 bool filter_matches(const struct filter *filter, struct bytes prefix);
 
 /**
- * Whether `pattern` matches every prefix that `filter` matches. For a pattern of its own, an exact or a starts-with filter alike
- * that is exact, not only safe, save that a filter which several patterns cover together is covered by none.
+ * Whether `pattern` matches every prefix that `filter` matches. For a pattern of its own, an exact or a starts-with
+ * filter alike that is exact, not only safe, save that a filter which several patterns cover together is covered by
+ * none.
  */
 bool filter_is_covered(const struct filter *filter, struct bytes pattern);
 

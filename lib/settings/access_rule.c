@@ -52,8 +52,8 @@ static int refuse(char why[SETTINGS_WHY_SIZE], struct bytes word, const char *fm
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    (void)snprintf(why, SETTINGS_WHY_SIZE, "found \"%s\"; %s", setting_value_shown(&shown, (const char *)word.data, word.size),
-                   buf_str(&text));
+    (void)snprintf(why, SETTINGS_WHY_SIZE, "found \"%s\"; %s",
+                   setting_value_shown(&shown, (const char *)word.data, word.size), buf_str(&text));
     buf_deinit(&shown);
     buf_deinit(&text);
     return -EINVAL;
@@ -106,7 +106,8 @@ static int check_pattern(struct bytes word, char why[SETTINGS_WHY_SIZE])
     if (!text_is_utf8(word))
         return refuse(why, word, "a pattern is UTF-8");
     while (subject_next_token(&rest, &more, &token)) {
-        bool star = token.size && memchr(token.data, '*', token.size), end = token.size && memchr(token.data, '>', token.size);
+        bool star = token.size && memchr(token.data, '*', token.size),
+             end = token.size && memchr(token.data, '>', token.size);
 
         if (star && token.size > 1)
             return refuse(why, word, "a '*' stands for a whole part between dots, and does nothing inside one");

@@ -9,8 +9,8 @@
  *   WHO durable PATTERN...              user:NAME    user:UID
  *   WHO control PATTERN...              group:NAME   group:GID
  *
- * The patterns are those of filters (codec/subject.h): over prefixes, over durable names, over requests. A '*' or '>' that would
- * stand for itself is refused: who writes one means more than he would get.
+ * The patterns are those of filters (codec/subject.h): over prefixes, over durable names, over requests. A '*' or '>'
+ * that would stand for itself is refused: who writes one means more than he would get.
  */
 
 #include <stdbool.h>

@@ -16,8 +16,8 @@
 int setting_value_parse(const struct setting_row *row, const char *text, uint64_t *ret,
                         char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 
-/** What a row that is no list takes: its choices as "a|b", its bounds as "100ms to 1h", or as "1 to 9 characters of a-z". A
- *  string's row has a max and characters, or neither. */
+/** What a row that is no list takes: its choices as "a|b", its bounds as "100ms to 1h", or as "1 to 9 characters of a-z".
+ *  A string's row has a max and characters, or neither. */
 void setting_value_put_range(struct buf *out, const struct setting_row *row);
 
 /** A word of the user's, made fit for a message: visible, and cut when it is long. In `out`, which

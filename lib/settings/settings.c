@@ -195,8 +195,8 @@ const struct setting_row settings_rows[] = {
         .check = access_rule_check,
         .reloadable = true,
         .metavar = "RULE",
-        .sentence = "Who else than root and the router's own user may do what: any, user:NAME or group:NAME; then subscribe "
-                    "and patterns, durable and patterns of names, or control and requests.",
+        .sentence = "Who else than root and the router's own user may do what: any, user:NAME or group:NAME; then "
+                    "subscribe and patterns, durable and patterns of names, or control and requests.",
         .offset = offsetof(struct settings, allow),
     },
     {
@@ -218,8 +218,8 @@ const struct setting_row settings_rows[] = {
         .max = 1000,
         .reloadable = true,
         .metavar = "NUMBER",
-        .sentence = "Most subscriptions of one user: those that are connected, and the durable names that it has made; root "
-                    "and the router's own user are not counted.",
+        .sentence = "Most subscriptions of one user: those that are connected, and the durable names that it has "
+                    "made; root and the router's own user are not counted.",
         .offset = offsetof(struct settings, subscriptions_per_uid),
     },
     {
@@ -230,8 +230,8 @@ const struct setting_row settings_rows[] = {
         .max = 64 * MB,
         .reloadable = true,
         .metavar = "SIZE",
-        .sentence = "Most bytes of unfinished frames, answers and filters that are held for one user; root and the router's "
-                    "own user are not counted.",
+        .sentence = "Most bytes of unfinished frames, answers and filters that are held for one user; root and the "
+                    "router's own user are not counted.",
         .offset = offsetof(struct settings, bytes_per_uid),
     },
     {
@@ -240,8 +240,8 @@ const struct setting_row settings_rows[] = {
         .max = 1000,
         .reloadable = true,
         .metavar = "RULE",
-        .sentence = "What is asked of the signatures of a pattern's messages: the pattern, then ignore, verify or require; "
-                    "the first that matches counts, without one it is ignore.",
+        .sentence = "What is asked of the signatures of a pattern's messages: the pattern, then ignore, verify or "
+                    "require; the first that matches counts, without one it is ignore.",
         .offset = offsetof(struct settings, policy),
     },
     {
@@ -258,8 +258,8 @@ const struct setting_row settings_rows[] = {
         .name = "audience",
         .type = SETTING_STRING,
         .metavar = "TEXT",
-        .sentence = "For whom messages are signed, where a key of the trust file says nothing else; without it nobody in "
-                    "particular.",
+        .sentence = "For whom messages are signed, where a key of the trust file says nothing else; without it nobody "
+                    "in particular.",
         .offset = offsetof(struct settings, audience),
     },
     {

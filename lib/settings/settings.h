@@ -77,8 +77,9 @@ struct setting_row {
     const char *characters;      /* all that a string may be made of; NULL: any */
     const char *characters_text; /* the same for people */
     const char *const *choices; /* NULL-terminated, for SETTING_CHOICE */
-    /** Looks at a string or at one value of a list, or NULL. It is pure: names of users, files and such are not looked up,
-     *  as walbus reads the file too. 0; -EINVAL with `why`, one clause without the row's name and a full stop; -ENOMEM. */
+    /** Looks at a string or at one value of a list, or NULL. It is pure: names of users, files and such are not looked
+     * up, as walbus reads the file too. 0; -EINVAL with `why`, one clause without the row's name and a full stop;
+     * -ENOMEM. */
     int (*check)(const char *value, char why[SETTINGS_WHY_SIZE]);
     const char *environment; /* variable, or NULL */
     bool environment_for_command; /* only walbus reads the variable: it names the router to talk to,
@@ -99,9 +100,9 @@ extern const size_t settings_n_rows;
 int settings_init(struct settings *ret) MUST_CHECK;
 void settings_deinit(struct settings *s);
 
-/** Sets one row from text unless a stronger source has set it; the text is checked in either case. A list gets one value
- *  more; the first value of a stronger source takes the place of all that it had.
- *  0; -EINVAL with `why`, one clause without a full stop; -ENOMEM. */
+/** Sets one row from text unless a stronger source has set it; the text is checked in either case. A list gets one
+ * value more; the first value of a stronger source takes the place of all that it had. 0; -EINVAL with `why`, one
+ * clause without a full stop; -ENOMEM. */
 int settings_set(struct settings *s, const struct setting_row *row, const char *value,
                  enum setting_source source, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * A rule of who may do what, and what it allows. A rule that is accepted is taken apart here by other means, and made of its parts
- * again. Then, for a filter and a prefix: a filter that lies within a pattern matches nothing that the pattern does not.
- * The input is the rule, the filter's kind and text, and the prefix, with a NUL between.
+ * A rule of who may do what, and what it allows. A rule that is accepted is taken apart here by other means, and made
+ * of its parts again. Then, for a filter and a prefix: a filter that lies within a pattern matches nothing that the
+ * pattern does not. The input is the rule, the filter's kind and text, and the prefix, with a NUL between.
  */
 #include "settings/access_rule.h"
 
@@ -44,7 +44,8 @@ static bool is_pattern(const char *word)
 
 static bool is_who(const char *word)
 {
-    return strcmp(word, "any") == 0 || (strncmp(word, "user:", 5) == 0 && word[5]) || (strncmp(word, "group:", 6) == 0 && word[6]);
+    return strcmp(word, "any") == 0 || (strncmp(word, "user:", 5) == 0 && word[5]) ||
+           (strncmp(word, "group:", 6) == 0 && word[6]);
 }
 
 static bool is_right(const char *word)

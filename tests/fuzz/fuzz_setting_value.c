@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * A value of each row: what is accepted is within the row's bounds, and reads the same when it is written again; what is not has
- * its sentence. The input is the row's number and the text.
+ * A value of each row: what is accepted is within the row's bounds, and reads the same when it is written again; what
+ * is not has its sentence. The input is the row's number and the text.
  */
 #include "settings/setting_value.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: PostgreSQL */
 /*
- * The settings file. One that is accepted is written again from what was read, and then says the same; one that is not has its
- * fault named with a line that it has. The input is the file.
+ * The settings file. One that is accepted is written again from what was read, and then says the same; one that is not
+ * has its fault named with a line that it has. The input is the file.
  */
 #include "settings/settings_file.h"
 

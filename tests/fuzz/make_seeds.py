@@ -684,9 +684,10 @@ for what, rule in {
     "empty-tokens": "any subscribe . .. a..b *. .>",
     "not-utf8": "any subscribe \xff",
 }.items():
-    for kind, (filter_text, prefix) in enumerate((("a.*.>", "a.b.c.d"), ("payments.x", "payments.x"), ("orders.p", "orders.paid"))):
-        seed("access", f"{what}-{('pattern', 'exact', 'starts-with')[kind]}", rule.encode("latin-1"), u8(0, kind), filter_text, u8(0),
-             prefix)
+    for kind, name, filter_text, prefix in ((PATTERN, "pattern", "a.*.>", "a.b.c.d"),
+                                            (EXACT, "exact", "payments.x", "payments.x"),
+                                            (STARTS, "starts-with", "orders.p", "orders.paid")):
+        seed("access", f"{what}-{name}", rule.encode("latin-1"), u8(0, kind), filter_text, u8(0), prefix)
 
 # ---- setting_value: which row, and the text ----
 
@@ -694,8 +695,10 @@ ROWS = 24  # one of each; more count round
 for row in range(ROWS):
     seed("setting_value", f"row-{row:02}-text", u8(row), "walbus")
 for what, value in {
-    "empty": "", "zero": "0", "mode": "0660", "mode-of-nine": "0690", "size": "64MB", "size-half": "1.5 GB", "time": "90min", "bare": "10",
-    "largest": "18446744073709551615", "too-large": "18446744073709551616", "minus": "-1", "hex": "0x10", "choice": "error",
+    "empty": "", "zero": "0", "mode": "0660", "mode-of-nine": "0690", "size": "64MB", "size-half": "1.5 GB",
+    "time": "90min", "bare": "10",
+    "largest": "18446744073709551615", "too-large": "18446744073709551616", "minus": "-1", "hex": "0x10",
+    "choice": "error",
     "rule": "any subscribe orders.>", "policy": "orders.> require", "controls": "\x1b[2J", "long": "x" * 300,
 }.items():
     for row in (1, 4, 7, 8, 11, 14, 15, 17, 18, 23):
@@ -706,8 +709,10 @@ for what, value in {
 for what, data in {
     "empty": "",
     "comments": "# a\n; b\n\n[walbusd] ; c\n",
-    "some": "[walbusd]\ndsn = host=/run/postgresql dbname='my shop;x'\n  slot = indented\r\n\tpublication:colon\nsocket-mode=0600\n",
-    "lists": "[walbusd]\nallow = any subscribe a ; c\nallow = user:x durable >\npolicy = a.> verify\nallow = any control status\n",
+    "some": "[walbusd]\ndsn = host=/run/postgresql dbname='my shop;x'\n  slot = indented\r\n\tpublication:colon\n"
+            "socket-mode=0600\n",
+    "lists": "[walbusd]\nallow = any subscribe a ; c\nallow = user:x durable >\npolicy = a.> verify\n"
+             "allow = any control status\n",
     "numbers": "[walbusd]\nconnections-per-uid = 7\njournal-size = 64 MB\nexpire-after = 1.5h\nlog-level = debug\n",
     "empty-value": "[walbusd]\naudience =\ndsn = \n",
     "twice": "[walbusd]\nslot = a\n[walbusd]\nslot = b\n",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: PostgreSQL
-"""Who may do what: the rules of `allow`, the limits for each user, the socket's mode and group. Clients come as other users."""
+"""Who may do what: the rules of `allow`, the limits for each user, the socket's mode and group. Clients come as other
+users."""
 
 import os
 import re
@@ -73,6 +74,11 @@ def asked(router, uid, what, args=None, **who):
         return conn.request(what, args)
 
 
+def names(router, connected):
+    """Of the durable subscriptions, those that have a subscriber, or have none."""
+    return [s["name"] for s in router.status()["subscriptions"] if s["connected"] == connected]
+
+
 def test_without_a_rule(guarded, conn):
     """Only root and the router's own user: anybody else is told so at once, and what would mend it."""
     sub = guarded.subscriber("a")
@@ -103,7 +109,8 @@ def test_subscribe(guarded, conn):
     for filters in ([">"], ["orders.*", "payments"], [("exact", "payments.a.b")], [("starts-with", "orders")], ["*.*"]):
         assert refused(guarded, ALICE, *filters).code == "forbidden", filters
     assert refused(guarded, ALICE, ">", exclude=["a.>", "b"]).code == "forbidden"
-    sub = subscribe(guarded, ALICE, "orders.*", ("exact", "payments.x"), ("starts-with", "orders.x"), exclude=["orders.no"])
+    sub = subscribe(guarded, ALICE, "orders.*", ("exact", "payments.x"), ("starts-with", "orders.x"),
+                    exclude=["orders.no"])
     all_of_it = subscribe(guarded, BOB)
     for prefix in ("orders.a", "payments.x", "payments.y", "orders.no", "orders.x.y", "other"):
         conn.emit(prefix, b"")
@@ -148,7 +155,7 @@ def test_durable_names(guarded, conn):
     assert refused(guarded, BOB, "a", name="shop.two").code == "forbidden"
     assert refused(guarded, BOB, "a", name="shop.one").code == "held"
     sub.close()
-    wait_for(lambda: not guarded.status()["subscriptions"][0]["connected"], 10, "it is let go")
+    wait_for(lambda: "shop.one" in names(guarded, connected=False), 10, "it is let go")
     conn.emit("a", b"1")
     conn.emit("c", b"2")
     # root has widened it: the name alone does not make it hers
@@ -164,7 +171,8 @@ def test_control(guarded):
     guarded.allow(f"user:{ALICE} control status remove seek", f"user:{ALICE} durable shop.*", f"user:{BOB} control >")
     assert asked(guarded, ALICE, "status")["state"] == "streaming"
     for what, args in (("subscriptions", None), ("reload", None), ("remove", {"name": "other"}),
-                       ("seek", {"name": "other", "position": "now"}), ("remove", {"name": "not there"}), ("what", None)):
+                       ("seek", {"name": "other", "position": "now"}), ("remove", {"name": "not there"}),
+                       ("what", None)):
         with pytest.raises(RouterError) as error:
             asked(guarded, ALICE, what, args)
         assert (error.value.code, error.value.fatal, error.value.id) == ("forbidden", False, 7), what
@@ -244,15 +252,16 @@ def test_subscriptions_of_one_user(bus):
             error = refused(router, ALICE, "a", **kw)
             assert (error.code, error.fatal) == ("limit", False)
             assert error.text == f"uid {ALICE} has 3 subscriptions, the most of one user (subscriptions-per-uid)"
-        wait_for(lambda: not router.status()["subscriptions"][0]["connected"], 10, "it is let go")
+        wait_for(lambda: "one" in names(router, connected=False), 10, "it is let go")
         subscribe(router, ALICE, "a", name="one").close()  # it has that
         router.subscriber("a", name="of-root").close()
         live.close()
         wait_for(lambda: sum(s["uid"] == ALICE for s in router.status()["sessions"]) == 1, 10, "it is gone")
-        wait_for(lambda: not any(s["connected"] for s in router.status()["subscriptions"] if s["name"] == "of-root"), 10, "let go")
+        wait_for(lambda: "of-root" not in names(router, connected=True), 10, "it is let go")
         other = subscribe(router, ALICE, "a", name="of-root")
         assert refused(router, ALICE, "a").code == "limit"
-        assert {s["name"]: s["made_by_uid"] for s in router.status()["subscriptions"]} == {"one": ALICE, "two": ALICE, "of-root": 0}
+        makers = {s["name"]: s["made_by_uid"] for s in router.status()["subscriptions"]}
+        assert makers == {"one": ALICE, "two": ALICE, "of-root": 0}
         for sub in (two, other):
             sub.close()
         router.stop()
@@ -285,7 +294,8 @@ def test_bytes_of_one_user(bus, conn):
         first = take(ALICE)
         assert answer(first) is None
         second = take(ALICE)
-        assert answer(second) == ("limit", "the subscriptions of this user's clients (bytes-per-uid) have too many filters")
+        assert answer(second) == ("limit", "the subscriptions of this user's clients (bytes-per-uid) have too many "
+                                           "filters")
         for uid in (BOB, 0):
             third = take(uid)
             assert answer(third) is None
@@ -306,7 +316,8 @@ def test_rules_are_taken_away_and_given(guarded, conn):
     idle = connect(guarded, ALICE)
     idle.hello()
     durable = subscribe(guarded, BOB, name="keep")
-    assert guarded.allow(f"user:{ALICE} subscribe a", f"user:{BOB} subscribe >") == {"changed": ["allow"], "restart": []}
+    rules = f"user:{ALICE} subscribe a", f"user:{BOB} subscribe >"
+    assert guarded.allow(*rules) == {"changed": ["allow"], "restart": []}
     assert wide.refused().code == "forbidden"
     error = durable.refused()
     assert (error.code, error.fatal) == ("forbidden", True)
@@ -342,7 +353,8 @@ def test_unknown_users_are_refused(bus, guarded):
 # ---- the socket
 
 def test_socket_mode_and_group(bus):
-    with Guarded(bus.dsn(), "allow = any subscribe >", args=["--socket-mode", "0660", "--socket-group", "nogroup"]) as router:
+    socket = ["--socket-mode", "0660", "--socket-group", "nogroup"]
+    with Guarded(bus.dsn(), "allow = any subscribe >", args=socket) as router:
         router.start()
         status = os.stat(router.socket)
         assert (stat.S_IMODE(status.st_mode), status.st_gid) == (0o660, NOBODY)

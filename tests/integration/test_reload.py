@@ -55,7 +55,8 @@ def test_what_changes(router, conn):
 
 @pytest.mark.parametrize("lines, why", [
     (["log-level = debug", "sloot = x"], ':3: unknown setting "sloot"; did you mean "slot"?'),
-    (["log-level = debug", "allow = any read >"], ':3: allow: found "read"; what is allowed is subscribe, durable or control'),
+    (["log-level = debug", "allow = any read >"],
+     ':3: allow: found "read"; what is allowed is subscribe, durable or control'),
     (["log-level = debug", "log-level = error"], ":3: log-level was set before, in line 2"),
     (["log-level = debug", "bytes-per-uid = 1kB"], ':3: bytes-per-uid is "1kB", but must be from 1MB to 64MB'),
     (["log-level = debug", "allow = group:no-such-group control status"],

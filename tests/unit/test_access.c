@@ -24,7 +24,8 @@ START_TEST(rules)
         {"user:shop durable a b.*", ACCESS_USER, ACCESS_DURABLE, "shop", " a b.*"},
         {"  group:4711\tcontrol  status ", ACCESS_GROUP, ACCESS_CONTROL, "4711", "  status "},
         {"user:a:b subscribe *.>", ACCESS_USER, ACCESS_SUBSCRIBE, "a:b", " *.>"},
-        {"group:\xc3\xa9quipe subscribe \xc3\xa9.. ..", ACCESS_GROUP, ACCESS_SUBSCRIBE, "\xc3\xa9quipe", " \xc3\xa9.. .."},
+        {"group:\xc3\xa9quipe subscribe \xc3\xa9.. ..", ACCESS_GROUP, ACCESS_SUBSCRIBE, "\xc3\xa9quipe",
+         " \xc3\xa9.. .."},
         {"user:any subscribe any", ACCESS_USER, ACCESS_SUBSCRIBE, "any", " any"},
     };
 
@@ -52,15 +53,19 @@ START_TEST(no_rules)
         {"shop subscribe >", "found \"shop\"; a rule begins with any, user:NAME or group:NAME"},
         {"Any subscribe >", "found \"Any\"; a rule begins with any, user:NAME or group:NAME"},
         {"anybody subscribe >", "found \"anybody\"; a rule begins with any, user:NAME or group:NAME"},
-        {"user: shop subscribe >", "found \"user:\"; a name or a number must stand behind the colon, without a blank between"},
-        {"group: subscribe >", "found \"group:\"; a name or a number must stand behind the colon, without a blank between"},
+        {"user: shop subscribe >",
+         "found \"user:\"; a name or a number must stand behind the colon, without a blank between"},
+        {"group: subscribe >",
+         "found \"group:\"; a name or a number must stand behind the colon, without a blank between"},
         {"any", "it ends behind who is allowed; what is subscribe, durable or control"},
         {"any read >", "found \"read\"; what is allowed is subscribe, durable or control"},
         {"any Control status", "found \"Control\"; what is allowed is subscribe, durable or control"},
         {"any subscribe", "it ends behind subscribe; at least one pattern must follow, '>' is everything"},
         {"any durable  ", "it ends behind durable; at least one pattern must follow, '>' is everything"},
-        {"any subscribe orders.cre*", "found \"orders.cre*\"; a '*' stands for a whole part between dots, and does nothing inside one"},
-        {"any subscribe ok **", "found \"**\"; a '*' stands for a whole part between dots, and does nothing inside one"},
+        {"any subscribe orders.cre*",
+         "found \"orders.cre*\"; a '*' stands for a whole part between dots, and does nothing inside one"},
+        {"any subscribe ok **",
+         "found \"**\"; a '*' stands for a whole part between dots, and does nothing inside one"},
         {"any subscribe >.a", "found \">.a\"; a '>' stands alone behind the last dot, or as the whole pattern"},
         {"any subscribe a>", "found \"a>\"; a '>' stands alone behind the last dot, or as the whole pattern"},
         {"any subscribe \xff", "found \"\\xff\"; a pattern is UTF-8"},
@@ -206,7 +211,8 @@ START_TEST(what_is_not_there)
         const char *text, *why;
     } cases[] = {
         {"user:no-such-user subscribe a", "allow = user:no-such-user subscribe a: there is no user \"no-such-user\""},
-        {"group:no-such-group subscribe a", "allow = group:no-such-group subscribe a: there is no group \"no-such-group\""},
+        {"group:no-such-group subscribe a",
+         "allow = group:no-such-group subscribe a: there is no group \"no-such-group\""},
         {"user:-1 subscribe a", "allow = user:-1 subscribe a: there is no user \"-1\""},
         {"user:+1 subscribe a", "allow = user:+1 subscribe a: there is no user \"+1\""},
         {"user:0x10 subscribe a", "allow = user:0x10 subscribe a: there is no user \"0x10\""},
@@ -215,7 +221,8 @@ START_TEST(what_is_not_there)
          "allow = user:18446744073709551617 subscribe a: there is no user \"18446744073709551617\""},
         {"any control statsu", "allow = any control statsu: there is no request \"statsu\"; did you mean \"status\"?"},
         {"any control status kafka", "allow = any control status kafka: there is no request \"kafka\""},
-        {"any control status.*", "allow = any control status.*: there is no request \"status.*\"; did you mean \"status\"?"},
+        {"any control status.*",
+         "allow = any control status.*: there is no request \"status.*\"; did you mean \"status\"?"},
     };
 
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {

@@ -48,7 +48,9 @@ START_TEST(each_is_a_line)
 {
     setup();
     refuse(1000, 5);
-    ck_assert_uint_eq(lines("warning access.refused No. session=3 pid=7 uid=5 code=forbidden text=\"you may not\" suppressed=0\n"), 1);
+    ck_assert_uint_eq(
+        lines("warning access.refused No. session=3 pid=7 uid=5 code=forbidden text=\"you may not\" suppressed=0\n"),
+        1);
     ck_assert_uint_eq(refusals.total, 1);
     teardown();
 }
@@ -98,7 +100,8 @@ START_TEST(what_was_left_out_is_told)
 }
 END_TEST
 
-/* More users than are told apart: whoever was refused longest ago is forgotten, and what was left out of him is told. */
+/* More users than are told apart: whoever was refused longest ago is forgotten, and what was left out of him is told.
+ */
 START_TEST(many_users)
 {
     setup();

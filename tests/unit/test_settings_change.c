@@ -25,8 +25,8 @@ static void fill(struct settings *s)
 static void assert_equal(const struct settings *a, const struct settings *b, const char *but)
 {
     for (size_t i = 0; i < settings_n_rows; i++)
-        ck_assert_msg(settings_row_equal(a, b, &settings_rows[i]) == (!but || strcmp(but, settings_rows[i].name) != 0), "%s",
-                      settings_rows[i].name);
+        ck_assert_msg(settings_row_equal(a, b, &settings_rows[i]) == (!but || strcmp(but, settings_rows[i].name) != 0),
+                      "%s", settings_rows[i].name);
 }
 
 START_TEST(copies)

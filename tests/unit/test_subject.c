@@ -469,7 +469,8 @@ static void match_all(struct filter filter, uint64_t out[COVER_WORDS])
             out[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
-/* Of all short filters and patterns: covered if, and only if, each prefix that the filter matches is matched by the pattern. */
+/* Of all short filters and patterns: covered if, and only if, each prefix that the filter matches is matched by the
+ * pattern. */
 START_TEST(covered_is_what_matches)
 {
     static uint64_t allowed[COVER_TEXTS][COVER_WORDS], matched[COVER_WORDS];
@@ -490,8 +491,8 @@ START_TEST(covered_is_what_matches)
 
                 for (size_t w = 0; within && w < COVER_WORDS; w++)
                     within = (matched[w] & ~allowed[p][w]) == 0;
-                ck_assert_msg(filter_is_covered(&filter, pattern) == within, "kind %d \"%.*s\" within \"%.*s\": %d", (int)kinds[k],
-                              (int)filter.text.size, (const char *)filter.text.data, (int)pattern.size,
+                ck_assert_msg(filter_is_covered(&filter, pattern) == within,
+                              "kind %d \"%.*s\" within \"%.*s\": %d", (int)kinds[k], (int)filter.text.size, (const char *)filter.text.data, (int)pattern.size,
                               (const char *)pattern.data, within);
                 covered += within;
             }

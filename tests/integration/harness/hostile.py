@@ -3,8 +3,8 @@
 
     python3 -m harness.hostile SOCKET UID KIND NUMBER
 
-prints `ready` once all of them are at it, goes on until its input ends, and then prints a JSON object: how often each answer
-came. An answer is the code of an ERROR, "welcome", "open" (nothing was said, and it is still open) or "nothing" (it was
+prints `ready` once all of them are at it, goes on until its input ends, and then prints a JSON object: how often each
+answer came. An answer is the code of an ERROR, "welcome", "open" (nothing was said, and it is still open) or "nothing" (it was
 closed without a word).
 """
 
