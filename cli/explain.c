@@ -233,13 +233,44 @@ static void put_raw(struct walk *w, unsigned depth, size_t size)
     }
 }
 
+static const char *const kinds[] = {
+    [CBOR_BYTES] = "byte string", [CBOR_TEXT] = "text", [CBOR_ARRAY] = "array", [CBOR_MAP] = "map"};
+static const char *const units[] = {
+    [CBOR_BYTES] = "byte", [CBOR_TEXT] = "byte", [CBOR_ARRAY] = "item", [CBOR_MAP] = "pair"};
+
+/* What an item announces that is cut off behind its head: how much of a string is there, how many
+ * items were to come. Nothing when the head itself is cut off. */
+static void put_announced(struct buf *out, struct bytes rest)
+{
+    unsigned type = rest.size > 0 ? rest.data[0] >> 5 : 0,
+             info = rest.size > 0 ? rest.data[0] & 0x1f : 31;
+    size_t width = info < 24 ? 0 : (size_t)1 << (info - 24);
+    uint64_t n = info;
+
+    if (type < CBOR_BYTES || type > CBOR_MAP || info > 27 || rest.size - 1 < width)
+        return;
+    if (width > 0)
+        n = 0;
+    for (size_t i = 0; i < width; i++)
+        n = n << 8 | rest.data[1 + i];
+    buf_printf(out, ": %s %s of %" PRIu64 " %s%s", type == CBOR_ARRAY ? "an" : "a", kinds[type], n,
+               units[type], n == 1 ? "" : "s");
+    if (type <= CBOR_TEXT)
+        buf_printf(out, ", %zu of them there", rest.size - 1 - width);
+}
+
 /* The reason why this is not well-formed, and what is left of it. Always false. */
 static bool put_fault(struct walk *w, const struct region *reg)
 {
+    struct bytes rest = {w->content.data + w->next,
+                         (size_t)(reg->end - (w->content.data + w->next))};
+
     buf_printf(&w->text, "!! malformed here: %s", cbor_fault_text(reg->fault));
+    if (reg->fault == CBOR_FAULT_TRUNCATED)
+        put_announced(&w->text, rest);
     put_row(w, 0, 0);
     if (!w->full)
-        put_raw(w, 1, (size_t)(reg->end - (w->content.data + w->next)));
+        put_raw(w, 1, rest.size);
     return false;
 }
 
@@ -319,12 +350,6 @@ static const char *value_name(const char *label, int64_t value)
 /* What a head says; `item` is it, for a number. */
 static void put_head(struct buf *out, const struct cbor_head *h, struct bytes item)
 {
-    static const char *const kinds[] = {[CBOR_BYTES] = "byte string",
-                                        [CBOR_TEXT] = "text",
-                                        [CBOR_ARRAY] = "array",
-                                        [CBOR_MAP] = "map"};
-    static const char *const units[] = {
-        [CBOR_BYTES] = "byte", [CBOR_TEXT] = "byte", [CBOR_ARRAY] = "item", [CBOR_MAP] = "pair"};
 
     switch (h->type) {
     case CBOR_BYTES:

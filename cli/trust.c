@@ -130,7 +130,7 @@ static int hold(const char *path, struct held *h)
                         path);
     if (r < 0)
         return cli_fail(NAME, "Cannot lock the folder of %s: %s.", path, strerror(-r));
-    r = file_read(h->path, TRUST_TEXT_MAX, 0, &h->content, why);
+    r = file_read(h->path, TRUST_TEXT_MAX, FILE_TRUSTED, &h->content, why);
     h->is_new = r == -ENOENT;
     if (h->is_new)
         return CLI_OK;

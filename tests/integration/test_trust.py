@@ -168,6 +168,14 @@ def test_trust_files_that_are_none(folder, key):
     assert sorted(os.listdir(folder)) == ["a-folder", "broken", "pipe", "shop.pub"]
 
 
+def test_a_file_that_everybody_may_write(folder, key):
+    trust(folder, "add", key, "a")
+    os.chmod(folder / "trust", 0o666)
+    for arguments in (("add", key, "b"), ("rm", KID), ("list",)):
+        trust(folder, *arguments, status=1, error="chmod o-w")
+    assert text_of(folder) == section("a")
+
+
 def test_a_folder_that_is_not_there(folder, key):
     done = trust(folder, "add", key, "a", name="no/trust", status=1, error="There is no folder")
     assert f"install -d {folder}/no" in done.error

@@ -154,13 +154,44 @@ START_TEST(malformed_outside)
                                      "6  !! malformed here: a text string that is not UTF-8\n"
                                      "6 ff62   |.b|\n");
     explained("d284 1c", "0 d2 tag 18 (COSE_Sign1)\n"
-                         "1  !! malformed here: the item needs more bytes than there are\n"
+                         "1  !! malformed here: the item needs more bytes than there are: an array of 4 items\n"
                          "1 841c   |..|\n");
     explained("d9d9f7 bf 01 ff", "0 d9d9f7 tag 55799 (CBOR follows)\n"
                                  "3 bf   map up to its end mark\n"
                                  "4 01     1\n"
                                  "5  !! malformed here: a break where none is allowed\n"
                                  "5 ff   |.|\n");
+}
+END_TEST
+
+START_TEST(cut_off)
+{
+#define CUT_OFF "  !! malformed here: the item needs more bytes than there are"
+
+    explained("d9d9f7 a1 63 61", "0 d9d9f7 tag 55799 (CBOR follows)\n"
+                                 "3 a1   map of 1 pair\n"
+                                 "4" CUT_OFF ": a text of 3 bytes, 1 of them there\n"
+                                 "4 6361   |ca|\n");
+    explained("d9d9f7 a1 5a00010000 0102", "0 d9d9f7 tag 55799 (CBOR follows)\n"
+                                           "3 a1   map of 1 pair\n"
+                                           "4" CUT_OFF
+                                           ": a byte string of 65536 bytes, 2 of them there\n"
+                                           "4 5a000100000102   |Z......|\n");
+    explained("d9d9f7 a1 5a0001", "0 d9d9f7 tag 55799 (CBOR follows)\n"
+                                  "3 a1   map of 1 pair\n"
+                                  "4" CUT_OFF "\n"
+                                  "4 5a0001   |Z..|\n");
+    explained("d9d9f7 bb ffffffffffffffff", "0 d9d9f7 tag 55799 (CBOR follows)\n"
+                                            "3" CUT_OFF
+                                            ": a map of 18446744073709551615 pairs\n"
+                                            "3 bbffffffffffffff   |........|\n"
+                                            "b ff   |.|\n");
+    explained("d9d9f7 a1", "0 d9d9f7 tag 55799 (CBOR follows)\n"
+                           "3" CUT_OFF ": a map of 1 pair\n"
+                           "3 a1   |.|\n");
+    explained("d9d9f7 a1 60", "0 d9d9f7 tag 55799 (CBOR follows)\n"
+                              "3" CUT_OFF ": a map of 1 pair\n"
+                              "3 a160   |.`|\n");
 }
 END_TEST
 
@@ -185,4 +216,4 @@ START_TEST(kinds)
 END_TEST
 
 UNIT_MAIN("explain", values, indefinite_lengths, long_texts_are_previewed, limits, malformed_inside,
-          malformed_outside, kinds)
+          malformed_outside, cut_off, kinds)
