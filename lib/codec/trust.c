@@ -18,6 +18,8 @@
 #define KEY_BYTES_MAX (TRUST_LINE_MAX / 4 * 3)
 /* So much of what was found is shown that the sentence around it still fits. */
 #define SHOWN_SIZE 80
+/* Longer than all names, and as a section that lost its bracket. */
+#define NAME_SHOWN_SIZE ((size_t)24)
 
 struct trust {
     atomic_uint refs;
@@ -187,6 +189,22 @@ static const char *shown(struct bytes found, struct buf *room)
     return buf_str(room);
 }
 
+/* What was found where a name should be, in quotes; but not what no name is as long as, or binary: it
+ * may be of a private key, when that was taken for a trust file. */
+static const char *shown_name(struct bytes found, struct buf *room)
+{
+    buf_clear(room);
+    if (found.size > NAME_SHOWN_SIZE)
+        return "This";
+    for (size_t i = 0; i < found.size; i++)
+        if (found.data[i] < 0x20 || found.data[i] > 0x7e)
+            return "This";
+    buf_append_u8(room, '"');
+    text_put_visible(room, found);
+    buf_append_u8(room, '"');
+    return buf_str(room);
+}
+
 static bool section_is_whole(struct parser *p)
 {
     if (p->key && !p->has_key)
@@ -329,7 +347,7 @@ static void on_max_delay(struct parser *p, struct bytes value, struct buf *room)
 static void on_entry(struct parser *p, struct bytes name, struct bytes value, struct buf *room)
 {
     if (!p->key)
-        refuse(p, "\"%s\" stands before any section; begin with [KID].", shown(name, room));
+        refuse(p, "%s stands before any section; begin with [KID].", shown_name(name, room));
     else if (trust_comment_in(value))
         refuse(p, "A comment stands behind a value, and would become part of it; it needs a line "
                   "of its own.");
@@ -342,8 +360,8 @@ static void on_entry(struct parser *p, struct bytes name, struct bytes value, st
     else if (bytes_equal(name, bytes_of_text("max-delay")))
         on_max_delay(p, value, room);
     else
-        refuse(p, "\"%s\" is unknown; a section has key, allow, audience and max-delay.",
-               shown(name, room));
+        refuse(p, "%s is unknown; a section has key, allow, audience and max-delay.",
+               shown_name(name, room));
 }
 
 static void on_line(struct parser *p, const struct trust_line *line, struct buf *room)
@@ -364,7 +382,7 @@ static void on_line(struct parser *p, const struct trust_line *line, struct buf 
         refuse(p, "The line has a NUL byte.");
         break;
     case TRUST_LINE_OTHER:
-        refuse(p, "\"%s\" is neither [KID] nor `name = value`.", shown(line->value, room));
+        refuse(p, "%s is neither [KID] nor `name = value`.", shown_name(line->value, room));
         break;
     }
 }

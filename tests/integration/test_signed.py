@@ -291,7 +291,8 @@ def test_no_error_shows_the_secret(server, folder, key):
     path = folder / "damaged"
     for damaged in (whole[:-1], whole + b"\0", cbor.dumps({**fields, -2: bytes(32)}), cbor.dumps({**fields, 1: 2}),
                     cbor.dumps({**fields, 3: -7}), cbor.dumps({**fields, "x" * 5000: 1}), b"[" + whole, whole[1:],
-                    cbor.dumps({-4: fields[-4]})):
+                    cbor.dumps({-4: fields[-4]}), cbor.dumps({1: 1, -1: 6, -4: fields[-4]}) + b"\0",
+                    whole.hex().encode(), base64.b64encode(whole), b"x = " + base64.b64encode(whole)):
         path.write_bytes(damaged)
         os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
         for arguments in (("publish", "--dsn", server.dsn(), "--key", str(path), "a", "1"),
@@ -301,5 +302,6 @@ def test_no_error_shows_the_secret(server, folder, key):
             assert done.status == 1 and str(path) in done.error, done
             for form in forms_of(key.secret).values():
                 assert form not in done.out + done.err, done
-            # Of the text forms a part would be too much as well.
-            assert key.secret.hex()[:16] not in done.error and base64.b64encode(whole).decode()[60:76] not in done.error
+            # A part of it would be too much as well, and so would be its bytes as \\xHH.
+            assert not any(key.secret.hex()[i:i + 12] in done.error for i in range(0, 52, 2)), done
+            assert base64.b64encode(whole).decode()[-20:-4] not in done.error and "\\x" not in done.error, done

@@ -176,7 +176,7 @@ START_TEST(refusals)
         {"[" KID "\n", 1, "\"[" KID "\" is neither [KID] nor `name = value`."},
         {"[" KID "] x\n", 1, "is neither [KID]"},
         {"[" KID "] # the shop's\n", 1, "is neither [KID]"},
-        {"\n\x1b[31m\n", 2, "line 2: \"\\x1b[31m\" is neither"},
+        {"\n\x1b[31m\n", 2, "line 2: This is neither"},
         {"#\n" SECTION, 2, "line 2: This section has no key; it needs `key = BASE64`."},
         {SECTION ALLOW, 1, "This section has no key"},
         {SECTION KEY, 1, "This section allows nothing; it needs `allow = PATTERN` at least once."},
