@@ -105,7 +105,7 @@ static int read_trust(const char *path, struct trust **ret, char why[SETTINGS_WH
     struct trust_fault fault;
     char cannot[FILE_WHY_SIZE];
 
-    int e = file_read(path, TRUST_TEXT_MAX, 0, &text, cannot);
+    int e = file_read(path, TRUST_TEXT_MAX, FILE_TRUSTED, &text, cannot);
     if (e == 0) {
         e = trust_parse(file_bytes(&text), ret, &fault);
         file_content_deinit(&text);

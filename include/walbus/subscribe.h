@@ -196,10 +196,10 @@ struct walbus_subscription_options {
     void *context;
     /** Path of the trust file: the keys that are believed, and what each may sign (docs/format.md). With it every
      *  message is verified when it arrives, which takes some 50 µs and a copy of its content. It is read again when it
-     *  has changed, which is looked for when a message comes, at most once a second. When it then is gone, cannot be
-     *  read or is not understood, `log` is told so, once for each reason, and the keys that were read before stay: to
-     *  take a key away the file must be there and be good. A relative path is that of now. NULL: no key is known, and
-     *  nothing is ever valid. */
+     *  has changed, which is looked for when a message comes, at most once a second, and not within 0.2 s of the change:
+     *  it may not be whole yet. When it then is gone, cannot be read, is not understood or may be written by everybody,
+     *  `log` is told so, once for each reason, and the keys that were read before stay: to take a key away the file
+     *  must be there and be good. A relative path is that of now. NULL: no key is known, and nothing is ever valid. */
     const char *trust;
     /** What events are signed for besides their prefix, as walbus_publisher_set_key() has it, where the key's entry
      *  in the trust file names none. At most WALBUS_MAX_AUDIENCE bytes of UTF-8, without control characters, blanks at

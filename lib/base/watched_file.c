@@ -34,7 +34,11 @@ int watched_file_init(struct watched_file *w, const char *path, uint64_t interva
 
     if (r < 0)
         return r;
-    *w = (struct watched_file){.path = absolute, .interval_ns = interval_ns};
+    *w = (struct watched_file){
+        .path = absolute,
+        .interval_ns = interval_ns,
+        .quiet_ns = WATCHED_FILE_QUIET_NS,
+    };
     return 0;
 }
 
@@ -55,11 +59,6 @@ bool watched_file_is_due(struct watched_file *w, uint64_t now_ns)
     return true;
 }
 
-static int64_t ns_of(struct timespec t)
-{
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static struct watched_stamp stamp_of(const char *path)
 {
     struct stat st;
@@ -71,21 +70,49 @@ static struct watched_stamp stamp_of(const char *path)
         .device = st.st_dev,
         .inode = st.st_ino,
         .size = (uint64_t)st.st_size,
-        .mtime_ns = ns_of(st.st_mtim),
-        .ctime_ns = ns_of(st.st_ctim),
+        .mtime = st.st_mtim,
+        .ctime = st.st_ctim,
     };
+}
+
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
 }
 
 static bool same(const struct watched_stamp *a, const struct watched_stamp *b)
 {
     return a->there == b->there && a->device == b->device && a->inode == b->inode &&
-           a->size == b->size && a->mtime_ns == b->mtime_ns && a->ctime_ns == b->ctime_ns;
+           a->size == b->size && same_time(a->mtime, b->mtime) && same_time(a->ctime, b->ctime);
+}
+
+/* Since its last change; negative when the file system's clock is ahead. */
+static int64_t age_ns(const struct watched_stamp *stamp)
+{
+    int64_t now_ns = clock_realtime_us() * 1000, changed_ns, age;
+
+    if (__builtin_mul_overflow(stamp->ctime.tv_sec, INT64_C(1000000000), &changed_ns) ||
+        __builtin_add_overflow(changed_ns, stamp->ctime.tv_nsec, &changed_ns) ||
+        __builtin_sub_overflow(now_ns, changed_ns, &age))
+        return stamp->ctime.tv_sec < 0 ? INT64_MAX : INT64_MIN;
+    return age;
+}
+
+bool watched_file_is_quiet(struct watched_file *w, uint64_t now_ns)
+{
+    struct watched_stamp now = stamp_of(w->path);
+    int64_t age = now.there ? age_ns(&now) : INT64_MAX;
+
+    if (age < 0 || age >= w->quiet_ns)
+        return true;
+    w->next_ns = now_ns + (uint64_t)(w->quiet_ns - age);
+    return false;
 }
 
 enum watched_change watched_file_look(struct watched_file *w)
 {
     struct watched_stamp now = stamp_of(w->path);
-    bool settled = clock_realtime_us() * 1000 - now.ctime_ns >= WATCHED_FILE_SETTLE_NS;
+    bool settled = age_ns(&now) >= WATCHED_FILE_SETTLE_NS;
 
     if (w->good && now.there && same(&now, &w->seen) && !(w->unsettled && settled))
         return WATCHED_SAME;
@@ -93,6 +120,13 @@ enum watched_change watched_file_look(struct watched_file *w)
     w->unsettled = !settled;
     w->good = false;
     return WATCHED_CHANGED;
+}
+
+bool watched_file_is_other(const struct watched_file *w)
+{
+    struct watched_stamp now = stamp_of(w->path);
+
+    return !same(&now, &w->seen);
 }
 
 /* ---- what became of it ---- */

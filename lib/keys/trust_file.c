@@ -61,43 +61,54 @@ void trust_file_deinit(struct trust_file *file)
     file->trust = trust_unref(file->trust);
 }
 
-/* Reads what was looked at. *ret_said: it is broken for the same reason as the last time. */
-static enum trust_file_news take(struct trust_file *file, char why[TRUST_FILE_WHY_SIZE],
-                                 bool *ret_said)
+/* What became of reading it, with `r`. *ret_said: it is broken for the same reason as the last time. */
+static enum trust_file_news take(struct trust_file *file, int r, struct trust *trust,
+                                 const uint8_t hash[TRUST_FILE_HASH_SIZE],
+                                 const char why[TRUST_FILE_WHY_SIZE], bool *ret_said)
 {
-    uint8_t hash[TRUST_FILE_HASH_SIZE];
-    struct trust *trust;
-
-    if (read_hashed(file->watched.path, &trust, hash, why) < 0) {
+    if (r < 0) {
         *ret_said = !watched_file_bad(&file->watched, why);
         return TRUST_FILE_BROKEN;
     }
     bool mended = watched_file_good(&file->watched);
-    bool same = memcmp(hash, file->hash, sizeof hash) == 0;
+    bool same = memcmp(hash, file->hash, sizeof file->hash) == 0;
 
     (void)trust_unref(file->trust);
     file->trust = trust;
-    memcpy(file->hash, hash, sizeof hash);
+    memcpy(file->hash, hash, sizeof file->hash);
     return mended || !same ? TRUST_FILE_NEW : TRUST_FILE_SAME;
 }
 
 enum trust_file_news trust_file_refresh(struct trust_file *file, uint64_t now_ns,
                                         char why[TRUST_FILE_WHY_SIZE])
 {
+    uint8_t hash[TRUST_FILE_HASH_SIZE];
+    struct trust *trust = NULL;
     bool said = false;
 
     if (!watched_file_is_due(&file->watched, now_ns) ||
+        !watched_file_is_quiet(&file->watched, now_ns) ||
         watched_file_look(&file->watched) == WATCHED_SAME)
         return TRUST_FILE_SAME;
-    enum trust_file_news news = take(file, why, &said);
+    int r = read_hashed(file->watched.path, &trust, hash, why);
+
+    if (watched_file_is_other(&file->watched)) { /* and is read again */
+        (void)trust_unref(trust);
+        return TRUST_FILE_SAME;
+    }
+    enum trust_file_news news = take(file, r, trust, hash, why, &said);
 
     return said ? TRUST_FILE_SAME : news;
 }
 
 enum trust_file_news trust_file_reload(struct trust_file *file, char why[TRUST_FILE_WHY_SIZE])
 {
+    uint8_t hash[TRUST_FILE_HASH_SIZE];
+    struct trust *trust = NULL;
     bool said;
 
     (void)watched_file_look(&file->watched);
-    return take(file, why, &said);
+    int r = read_hashed(file->watched.path, &trust, hash, why);
+
+    return take(file, r, trust, hash, why, &said);
 }

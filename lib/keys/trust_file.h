@@ -41,8 +41,8 @@ void trust_file_deinit(struct trust_file *file);
 
 /**
  * Looks whether the file has changed, at most once in WATCHED_FILE_INTERVAL_NS of `now_ns`
- * (clock_monotonic_ns), so that it may be called for each message; and reads it if so. `why` is
- * written with TRUST_FILE_BROKEN.
+ * (clock_monotonic_ns), so that it may be called for each message; and reads it if so, but not while
+ * it is being written (watched_file_is_quiet). `why` is written with TRUST_FILE_BROKEN.
  */
 enum trust_file_news trust_file_refresh(struct trust_file *file, uint64_t now_ns,
                                         char why[TRUST_FILE_WHY_SIZE]) MUST_CHECK;

@@ -65,6 +65,7 @@ static void greet(struct fake_router *f, const char *trust, const char *audience
 static void look_again(struct fake_router *f)
 {
     f->sub->trust.watched.next_ns = 0;
+    f->sub->trust.watched.quiet_ns = 0; /* what was written is whole */
 }
 
 static void put_signed(struct buf *b, uint64_t lsn, uint32_t index, unsigned key, const char *prefix,

@@ -50,6 +50,7 @@ static struct trust_file opened(const char *path)
     char why[TRUST_FILE_WHY_SIZE];
 
     ck_assert_msg(trust_file_init(&f, path, why) == 0, "%s", why);
+    f.watched.quiet_ns = 0; /* what is written here is whole */
     return f;
 }
 
@@ -158,5 +159,49 @@ START_TEST(broken_at_first)
 }
 END_TEST
 
+/* Emptied, to be written again: an empty one has no keys, and half a section may say more than the whole. */
+START_TEST(what_is_being_written_is_not_read)
+{
+    char *path = unit_temp_file(unit_bytes(""));
+    char why[TRUST_FILE_WHY_SIZE];
+
+    put_keys(path, 1);
+    struct trust_file f = opened(path);
+    put(path, unit_bytes(""));
+    f.watched.quiet_ns = INT64_C(3600) * 1000000000;
+    ck_assert_int_eq(trust_file_refresh(&f, later(), why), TRUST_FILE_SAME);
+    ck_assert_uint_eq(trust_count(f.trust), 1);
+    f.watched.quiet_ns = 0;
+    ck_assert_int_eq(trust_file_refresh(&f, f.watched.next_ns, why), TRUST_FILE_NEW);
+    ck_assert_uint_eq(trust_count(f.trust), 0);
+    f.watched.quiet_ns = INT64_C(3600) * 1000000000;
+    put_keys(path, 2);
+    ck_assert_int_eq(trust_file_reload(&f, why), TRUST_FILE_NEW); /* an operator says that it is whole */
+    ck_assert_uint_eq(trust_count(f.trust), 2);
+    trust_file_deinit(&f);
+    (void)unlink(path);
+    free(path);
+}
+END_TEST
+
+START_TEST(everybodys_is_not_believed)
+{
+    char *path = unit_temp_file(unit_bytes(""));
+    struct trust *trust;
+    char why[TRUST_FILE_WHY_SIZE];
+
+    put_keys(path, 1);
+    struct trust_file f = opened(path);
+    ck_assert_int_eq(chmod(path, 0666), 0);
+    ck_assert_int_eq(trust_file_read(path, &trust, why), -EPERM);
+    stays(&f, ": Everybody may write it (mode 0666)");
+    ck_assert_int_eq(chmod(path, 0664), 0);
+    comes_back(&f);
+    trust_file_deinit(&f);
+    (void)unlink(path);
+    free(path);
+}
+END_TEST
+
 UNIT_MAIN("trust_file", read_again_when_it_changes, the_old_keys_stay_while_it_is_broken,
-          broken_at_first)
+          broken_at_first, what_is_being_written_is_not_read, everybodys_is_not_believed)

@@ -142,9 +142,71 @@ START_TEST(a_fresh_change_is_read_once_more)
     /* Unless this took longer. */
     ck_assert_int_eq(watched_file_init(&fresh, path, 1000), 0);
     ck_assert_int_eq(watched_file_look(&fresh), WATCHED_CHANGED);
-    ck_assert(fresh.unsettled || fresh.seen.ctime_ns + WATCHED_FILE_SETTLE_NS <=
-                                     clock_realtime_us() * 1000);
+    int64_t changed_us = fresh.seen.ctime.tv_sec * INT64_C(1000000) + fresh.seen.ctime.tv_nsec / 1000;
+    ck_assert(fresh.unsettled ||
+              changed_us + WATCHED_FILE_SETTLE_NS / 1000 <= clock_realtime_us());
     watched_file_deinit(&fresh);
+    (void)unlink(path);
+    free(path);
+}
+END_TEST
+
+START_TEST(what_is_being_written_is_left_alone)
+{
+    const int64_t hour_ns = INT64_C(3600) * 1000000000;
+    struct watched_file old = watch("/bin/sh"), w;
+    char *path = unit_temp_file(unit_bytes("one"));
+
+    ck_assert(watched_file_is_quiet(&old, 5));
+    ck_assert_uint_eq(old.next_ns, 0);
+    ck_assert_int_eq(watched_file_init(&w, path, 1000), 0);
+    w.quiet_ns = hour_ns;
+    ck_assert(watched_file_is_due(&w, 5));
+    ck_assert(!watched_file_is_quiet(&w, 5));
+    ck_assert_uint_gt(w.next_ns, 5); /* less than an hour behind the last change */
+    ck_assert_uint_le(w.next_ns, 5 + (uint64_t)hour_ns);
+    w.quiet_ns = 0;
+    ck_assert(watched_file_is_quiet(&w, 5));
+    w.quiet_ns = hour_ns;
+    (void)unlink(path);
+    ck_assert(watched_file_is_quiet(&w, 5)); /* reading says what is wrong */
+    watched_file_deinit(&w);
+    watched_file_deinit(&old);
+    free(path);
+}
+END_TEST
+
+START_TEST(written_while_it_was_read)
+{
+    char *path = unit_temp_file(unit_bytes("one"));
+    struct watched_file w = watch(path);
+
+    ck_assert(!watched_file_is_other(&w));
+    write_file(path, "longer");
+    ck_assert(watched_file_is_other(&w));
+    changed(&w);
+    ck_assert(!watched_file_is_other(&w));
+    (void)unlink(path);
+    ck_assert(watched_file_is_other(&w));
+    watched_file_deinit(&w);
+    free(path);
+}
+END_TEST
+
+/* What fits no number of nanoseconds: anybody may set an mtime, and tmpfs takes any. */
+START_TEST(times_of_any_size)
+{
+    static const time_t seconds[] = {INT64_C(15000000000), INT64_C(1) << 62, -(INT64_C(1) << 62)};
+    char *path = unit_temp_file(unit_bytes("one"));
+    struct watched_file w = watch(path);
+
+    for (size_t i = 0; i < ARRAY_SIZE(seconds); i++) {
+        const struct timespec times[2] = {{seconds[i], 0}, {seconds[i], 0}};
+
+        ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+        changed(&w);
+    }
+    watched_file_deinit(&w);
     (void)unlink(path);
     free(path);
 }
@@ -188,5 +250,6 @@ END_TEST
 
 UNIT_MAIN("watched_file", changes_are_seen, a_link_that_points_elsewhere,
           a_file_that_is_gone_is_looked_for, what_is_wrong_is_told_once,
-          a_fresh_change_is_read_once_more, looked_at_no_more_often_than_wanted,
+          a_fresh_change_is_read_once_more, what_is_being_written_is_left_alone,
+          written_while_it_was_read, times_of_any_size, looked_at_no_more_often_than_wanted,
           a_relative_path_is_that_of_now)
