@@ -136,13 +136,6 @@ static int print_all(const struct cli *cli, const struct inspect *i, struct byte
 
 /* ---- the command ---- */
 
-static bool is_private_key(struct bytes content)
-{
-    struct cose_key key;
-
-    return cose_key_decode_public(content, &key) == COSE_KEY_IS_PRIVATE;
-}
-
 static int run(struct cli *cli, void *state, int argc, char **argv)
 {
     struct buf content = BUF_INIT;
@@ -158,7 +151,7 @@ static int run(struct cli *cli, void *state, int argc, char **argv)
                           input_file_name(argv[0]), INPUT_MAX);
     else if (r < 0)
         status = cli_fail(NAME, "Cannot read %s: %s.", input_file_name(argv[0]), strerror(-r));
-    else if (is_private_key(buf_bytes(&content)))
+    else if (cose_key_has_secret(buf_bytes(&content)))
         status = cli_fail(
             NAME,
             "%s is a private key: its bytes are for no screen. The public one can be inspected.",

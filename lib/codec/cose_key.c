@@ -269,6 +269,60 @@ enum cose_key_fault cose_key_decode_private(struct bytes in, struct cose_key *re
     return fault;
 }
 
+/* ---- looking ---- */
+
+/* Of RSA keys, and of symmetric ones (RFC 8230 table 4, RFC 9053 table 21). */
+#define KTY_RSA         3
+#define KTY_SYMMETRIC   4
+#define LABEL_RSA_D     (-3)
+#define LABEL_SYMMETRIC (-1)
+
+/* One map, in any order, as far as it can be read; a value counts once it begins to be there. */
+static bool map_has_secret(struct cbor_reader *r)
+{
+    int64_t kty = 0; /* none */
+    bool d = false, rsa_d = false, symmetric = false;
+    struct cbor_head map;
+
+    if (cbor_read_head(r, &map) != CBOR_OK || map.type != CBOR_MAP)
+        return false;
+    for (uint64_t i = 0; map.indefinite || i < map.arg; i++) {
+        struct cbor_reader number = *r;
+        int64_t label;
+
+        if (cbor_read_item(r, NULL) != CBOR_OK || r->at == r->end)
+            break;
+        if (cbor_read_int(&number, &label) != CBOR_OK)
+            label = 0;
+        bool is_string = *r->at >> 5 == CBOR_BYTES;
+
+        d = d || (is_string && label == LABEL_D);
+        rsa_d = rsa_d || (is_string && label == LABEL_RSA_D);
+        symmetric = symmetric || (is_string && label == LABEL_SYMMETRIC);
+        number = *r;
+        if (label == LABEL_KTY && cbor_read_int(&number, &kty) != CBOR_OK)
+            kty = -1; /* a text */
+        if (cbor_read_item(r, NULL) != CBOR_OK)
+            break;
+    }
+    return (kty != 0 && d) || (kty == KTY_RSA && rsa_d) || (kty == KTY_SYMMETRIC && symmetric);
+}
+
+bool cose_key_has_secret(struct bytes in)
+{
+    struct cbor_reader r = cbor_reader_init(in), ahead = r;
+    struct cbor_head h;
+
+    while (cbor_read_head(&ahead, &h) == CBOR_OK && (h.type == CBOR_TAG || h.type == CBOR_ARRAY))
+        r = ahead;
+    do {
+        ahead = r;
+        if (map_has_secret(&ahead))
+            return true;
+    } while (cbor_read_item(&r, NULL) == CBOR_OK);
+    return false;
+}
+
 /* ---- writing: into the caller's memory, since a struct buf would leave secrets on the heap ---- */
 
 struct place {

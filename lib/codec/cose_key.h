@@ -107,6 +107,12 @@ const char *cose_key_fault_text(enum cose_key_fault fault);
 enum cose_key_fault cose_key_decode_public(struct bytes in, struct cose_key *ret) MUST_CHECK;
 
 /**
+ * Whether it looks like a key with a secret in it, of whatever type and algorithm, also cut off,
+ * tagged, in a key set, or with bytes behind it: for what is about to be shown. False of a public key.
+ */
+bool cose_key_has_secret(struct bytes in);
+
+/**
  * Reads a private key; x may be missing (RFC 9053 7.2), and is computed then. Both outputs are
  * written only with COSE_KEY_OK, but `secret` is zeroed otherwise.
  */

@@ -280,9 +280,8 @@ static void on_key(struct parser *p, struct bytes value)
         return;
     }
     enum cose_key_fault fault = cose_key_decode_public((struct bytes){decoded, size}, &key);
-    if (fault == COSE_KEY_IS_PRIVATE)
-        sodium_memzero(decoded, sizeof decoded);
     if (fault != COSE_KEY_OK) {
+        sodium_memzero(decoded, sizeof decoded); /* somebody may have put a private one there */
         refuse(p, "The key is no public COSE_Key of Ed25519: %s", cose_key_fault_text(fault));
         return;
     }

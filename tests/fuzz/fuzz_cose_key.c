@@ -75,10 +75,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     FUZZ_CHECK(cose_key_fault_text(not_public)[0] != '\0');
     FUZZ_CHECK(not_public != COSE_KEY_OK || not_private != COSE_KEY_OK);
+    FUZZ_CHECK(not_private != COSE_KEY_OK || cose_key_has_secret(in));
     if (not_public != COSE_KEY_OK) {
         FUZZ_CHECK(fuzz_is_marked(&public_key, sizeof public_key));
     } else {
         FUZZ_CHECK(cbor_check(in, NULL) == CBOR_OK);
+        FUZZ_CHECK(!cose_key_has_secret(in));
         check_key(&public_key);
         check_encoding(&public_key, NULL);
     }

@@ -180,6 +180,10 @@ def test_a_private_key_is_not_shown(tmp_path):
         done = walbus("inspect", name, stdin=PRIVATE)
         assert (done.status, done.out) == (1, b""), done
         assert "private key" in done.error and "9d61" not in done.error
+    key_ops = bytes([PRIVATE[0] + 1]) + b"\x04\x81\x01" + PRIVATE[1:]
+    for like in (PRIVATE + b"\n", PRIVATE[:-1], key_ops, b"\x81" + PRIVATE):
+        done = walbus("inspect", "-", stdin=like)
+        assert (done.status, done.out) == (1, b"") and "private key" in done.error, done
 
 
 def test_what_cannot_be_read(tmp_path):

@@ -284,6 +284,53 @@ START_TEST(each_refusal_has_its_reason)
 }
 END_TEST
 
+/* Whatever is wrong with it besides: it is not to be shown. */
+START_TEST(secrets_are_seen)
+{
+    static const char *const secret[] = {
+        "a4" KTY CRV X_IS D_IS,
+        "a4" D_IS X_IS CRV KTY,
+        "a4" KTY CRV X_IS D_IS "0a",
+        "a5" KTY "048101" CRV X_IS D_IS,
+        "a5" KTY "0326" CRV X_IS D_IS,
+        "a4" KTY "2004" X_IS D_IS,       /* X25519 */
+        "a5 0102 2001" X_IS "22f5" D_IS, /* EC2 */
+        "a4 01634f4b50" CRV X_IS D_IS,
+        "bf" KTY CRV X_IS D_IS "ff",
+        "a4" KTY CRV X_IS "23 5f 5820" D "ff",
+        "a4" KTY CRV X_IS "23 5820 9d61",
+        "d9d9f7 a4" KTY CRV X_IS D_IS,
+        "82 a3" KTY CRV X_IS "a4" KTY CRV X_IS D_IS,
+        "a3 0103 2041ff 2242aabb",
+        "a2 0104 2050 00112233445566778899aabbccddeeff",
+    };
+    static const char *const none[] = {
+        "",
+        "a3" KTY CRV X_IS,
+        "a4" KTY CRV X_IS "23f6",
+        "82 a3" KTY CRV X_IS "a3" KTY CRV X_IS,
+        "a1 23 42aabb",                /* no key type, so no key */
+        "a3 0103 2041ff 2143010001",   /* RSA: n, e */
+        "a4 0102 2001 2141aa 2241bb",  /* EC2: x, y */
+        "d28443a10126a041aa41bb",
+        "9f", "ff", "bf", "d9d9f7",
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(secret); i++) {
+        struct bytes in = unit_from_hex(secret[i]);
+
+        ck_assert_msg(cose_key_has_secret(in), "%s", secret[i]);
+        unit_free(in);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++) {
+        struct bytes in = unit_from_hex(none[i]);
+
+        ck_assert_msg(!cose_key_has_secret(in), "%s", none[i]);
+        unit_free(in);
+    }
+}
+END_TEST
+
 START_TEST(too_many_labels)
 {
     /* 0x18 nn: 00, for labels of two bytes that mean nothing */
@@ -482,6 +529,6 @@ START_TEST(secrets_are_not_left_on_the_stack)
 END_TEST
 
 UNIT_MAIN("cose_key", encoding_is_deterministic, the_longest_key_fits, public_keys_are_read,
-          private_keys_are_read, each_refusal_has_its_reason, too_many_labels,
+          private_keys_are_read, each_refusal_has_its_reason, secrets_are_seen, too_many_labels,
           a_kid_may_have_255_bytes, cut_keys_are_refused, each_reason_has_its_sentence,
           only_the_key_verifies, secrets_are_not_left_on_the_stack)
