@@ -123,6 +123,21 @@ def test_valid_only(server, router, conn, key, folder):
         assert "Left out 4 messages without a valid signature." in done.error
 
 
+def test_what_is_left_out_counts_as_handled(server, router, conn, key, folder):
+    """In a transaction and outside, under a durable name."""
+    trust = write_trust(folder, key.section("orders.>"))
+    durable = ("tail", "--socket", router.socket, "--durable", "shop", "--output", "json")
+    assert walbus(*durable, "--no-follow").status == 0  # the name is there
+    publish(server, "--key", key.path, "orders.a", "1")
+    conn.emit("orders.a", b"in one")
+    conn.emit("orders.a", b"alone", transactional=False)
+    router.subscriber().drain(conn)  # all of it is in the journal
+    done = walbus(*durable, "--no-follow", "--trust", trust, "--valid-only")
+    assert done.status == 0 and [line["event"]["data"] for line in done.json_lines()] == [1], done
+    done = walbus(*durable, "--no-follow")
+    assert (done.status, done.out) == (0, b""), done
+
+
 def test_a_trust_file_that_changes_is_read_again(server, router, key, folder):
     """Two keys at once, so that one follows the other without a gap; and a broken file changes nothing."""
     after = Key(folder, "next.key")
