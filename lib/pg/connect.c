@@ -127,6 +127,26 @@ const char *connect_refusal_mend(const char *sqlstate, const char *message)
     return NULL;
 }
 
+/* libpq repeats, in quotes, pieces of what it could not read, and one may be a piece of a password. What stands between
+ * the first and the last quote of a message goes: a password may have quotes as well. */
+static void hide_quoted(char *message)
+{
+    char *first = strchr(message, '"'), *last = strrchr(message, '"');
+
+    if (first && first != last) {
+        size_t dots = MIN((size_t)(last - first) - 1, (size_t)3);
+
+        memset(first + 1, '.', dots);
+        memmove(first + 1 + dots, last, strlen(last) + 1);
+    }
+}
+
+/* It could not be read, so nobody knows; in a URI one stands before the '@'. */
+static bool may_hold_password(const char *dsn)
+{
+    return strstr(dsn, "password") || strchr(dsn, '@');
+}
+
 int connect_dsn_check(const char *dsn, struct buf *why)
 {
     char *error = NULL;
@@ -142,6 +162,8 @@ int connect_dsn_check(const char *dsn, struct buf *why)
     }
     if (!error)
         return -ENOMEM;
+    if (may_hold_password(dsn))
+        hide_quoted(error);
     pg_put_message(why, error);
     PQfreemem(error);
     return -EINVAL;

@@ -64,8 +64,9 @@ int connect_open(const struct connect_options *options, struct pg_conn **ret,
  */
 const char *connect_refusal_mend(const char *sqlstate, const char *message) MUST_CHECK;
 
-/** Whether libpq can read a dsn: 0; -EINVAL with what it says of it in `why`, one line; -ENOMEM. A
- *  text without '=' that is no URI is a database's name. NULL is read from libpq's variables alone: 0. */
+/** Whether libpq can read a dsn: 0; -EINVAL with what it says of it in `why`, one line, without the pieces that it
+ *  repeats where one may be of a password; -ENOMEM. A text without '=' that is no URI is a database's name. NULL is
+ *  read from libpq's variables alone: 0. */
 int connect_dsn_check(const char *dsn, struct buf *why) MUST_CHECK;
 
 /** Whether a dsn holds a password (conninfo or URI). False for one that libpq cannot read. */

@@ -72,6 +72,32 @@ START_TEST(sqlstate_of_message)
 }
 END_TEST
 
+/* What libpq says of a dsn that it cannot read, without a piece of what may be a password. */
+START_TEST(dsn_that_cannot_be_read)
+{
+    static const struct {
+        const char *dsn, *says;
+    } rows[] = {
+        {"host=x pasword", "missing \"=\" after \"pasword\" in connection info string"},
+        {"host=x passwrd=y", "invalid connection option \"passwrd\""},
+        {"password=my secret", "missing \"...\" in connection info string"},
+        {"password=my se\"cret", "missing \"...\" in connection info string"},
+        {"password='my secret", "unterminated quoted string in connection info string"},
+        {"password=my secret=", "invalid connection option \"...\""},
+        {"postgresql://me:%zz@host/db", "invalid percent-encoded token: \"...\""},
+        {"postgresql://me:secret@[host/db", "end of string reached when looking for matching \"...\""},
+    };
+
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        struct buf why = BUF_INIT;
+
+        ck_assert_int_eq(connect_dsn_check(rows[i].dsn, &why), -EINVAL);
+        ck_assert_str_eq(buf_str(&why), rows[i].says);
+        buf_deinit(&why);
+    }
+}
+END_TEST
+
 START_TEST(password_in_dsn)
 {
     ck_assert(connect_dsn_has_password("host=x password=secret"));
@@ -694,6 +720,7 @@ START_TEST(explain_query)
 END_TEST
 
 UNIT_MAIN("pg", quoting, messages_of_libpq, sqlstate_of_message, password_in_dsn,
+         dsn_that_cannot_be_read,
           connect_params_in_order, patience, connect_that_fails, refusal_mends, array_bytes, statement_of_one,
           statement_of_many, statement_too_large, reading_lsns, nothing_to_find, each_row,
           rows_by_version, right_to_make_a_slot, physical_slot, publication_that_is_missing, everything_at_once,
