@@ -257,6 +257,7 @@ const struct setting_row settings_rows[] = {
     {
         .name = "audience",
         .type = SETTING_STRING,
+        .reloadable = true,
         .metavar = "TEXT",
         .sentence = "For whom messages are signed, where a key of the trust file says nothing else; without it nobody "
                     "in particular.",
@@ -268,6 +269,7 @@ const struct setting_row settings_rows[] = {
         .preset = "256MB",
         .min = 1 * MB,
         .max = UINT64_C(1) << 50,
+        .reloadable = true,
         .metavar = "SIZE",
         .sentence = "How much is kept of the messages that policy has kept back.",
         .offset = offsetof(struct settings, quarantine_size),

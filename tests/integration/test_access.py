@@ -199,6 +199,9 @@ def test_commands_of_others(guarded, conn):
     assert done.returncode == 1 and 'may not make the request "status"' in done.stderr, done
     done = run_as(BOB, places.walbus(), "subscriptions", "rm", "x", "--socket", guarded.socket)
     assert done.returncode == 1 and "uid 4712 may do nothing here" in done.stderr, done
+    for _ in range(20):  # whoever is told before a word was said must read it all the same
+        done = run_as(BOB, places.walbus(), "tail", "--socket", guarded.socket, "b")
+        assert done.returncode == 1 and "uid 4712 may do nothing here; ask" in done.stderr, done
     follow = "tail", "--socket", guarded.socket, "--from", "oldest", "--no-follow", "a"  # which asks for the status
     assert run_as(ALICE, places.walbus(), *follow).returncode == 1
     guarded.allow(f"user:{ALICE} subscribe a", "any control status")

@@ -39,8 +39,9 @@ def test_what_changes(router, conn):
     sub = router.subscriber("a")
     assert request(router.socket, "reload") == {"changed": [], "restart": []}
     write(router, "log-level = debug", "allow = any subscribe b", "connections-per-uid = 7", "journal-size = 2GB",
-          "heartbeat-interval = 9s", "expire-after = 1d")
-    want = {"changed": ["allow", "connections-per-uid", "log-level"], "restart": ["journal-size", "heartbeat-interval"]}
+          "heartbeat-interval = 9s", "expire-after = 1d", "audience = x", "quarantine-size = 2MB")
+    want = {"changed": ["allow", "connections-per-uid", "audience", "quarantine-size", "log-level"],
+            "restart": ["journal-size", "heartbeat-interval"]}
     assert request(router.socket, "reload") == want
     assert [line["settings"] for line in router.logged("router.reload-restart")] == ["journal-size heartbeat-interval"]
     assert request(router.socket, "reload") == {"changed": [], "restart": want["restart"]}
