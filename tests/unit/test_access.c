@@ -2,6 +2,8 @@
 #include "access.h"
 
 #include <errno.h>
+#include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +11,41 @@
 #include "unit.h"
 
 static const char *const requests[] = {"status", "subscriptions", "remove", "seek", NULL};
+
+/* ---- the machine's users, and some that it need not have ---- */
+
+int __real_getpwnam_r(const char *name, struct passwd *entry, char *space, size_t size, struct passwd **ret);
+int __wrap_getpwnam_r(const char *name, struct passwd *entry, char *space, size_t size, struct passwd **ret);
+int __real_getgrnam_r(const char *name, struct group *entry, char *space, size_t size, struct group **ret);
+int __wrap_getgrnam_r(const char *name, struct group *entry, char *space, size_t size, struct group **ret);
+
+/* The room that the entry of the user "large" takes. */
+static size_t large_entry = 1 << 16;
+
+int __wrap_getpwnam_r(const char *name, struct passwd *entry, char *space, size_t size, struct passwd **ret)
+{
+    *ret = NULL;
+    if (strcmp(name, "directory-is-away") == 0)
+        return EIO;
+    if (strcmp(name, "nowhere") == 0)
+        return ENOENT; /* what some libraries say of a name that is not there */
+    if (strcmp(name, "large") == 0 && size < large_entry)
+        return ERANGE;
+    if (strcmp(name, "large") != 0 && strcmp(name, "4711") != 0)
+        return __real_getpwnam_r(name, entry, space, size, ret);
+    *entry = (struct passwd){.pw_uid = *name == 'l' ? 78 : 77};
+    *ret = entry;
+    return 0;
+}
+
+int __wrap_getgrnam_r(const char *name, struct group *entry, char *space, size_t size, struct group **ret)
+{
+    if (strcmp(name, "4801") != 0)
+        return __real_getgrnam_r(name, entry, space, size, ret);
+    *entry = (struct group){.gr_gid = 79};
+    *ret = entry;
+    return 0;
+}
 
 /* ---- rules as text ---- */
 
@@ -147,18 +184,18 @@ END_TEST
 
 START_TEST(who_a_rule_is_for)
 {
-    static const char *const texts[] = {"user:4711 subscribe u", "user:root subscribe r", "group:4801 subscribe g",
+    static const char *const texts[] = {"user:4712 subscribe u", "user:root subscribe r", "group:4802 subscribe g",
                                         "group:root subscribe rg", "any subscribe all"};
-    static const gid_t groups[] = {1, 4801, 2}, roots[] = {0};
+    static const gid_t groups[] = {1, 4802, 2}, roots[] = {0};
     static const struct {
         struct access_peer peer;
         const char *may;
     } cases[] = {
-        {{.uid = 4711, .gid = 4711}, "u all"},
-        {{.uid = 4801, .gid = 4711}, "all"},
-        {{.uid = 0, .gid = 4801}, "r g all"},
+        {{.uid = 4712, .gid = 4712}, "u all"},
+        {{.uid = 4802, .gid = 4712}, "all"},
+        {{.uid = 0, .gid = 4802}, "r g all"},
         {{.uid = 5, .gid = 5, .groups = groups, .n_groups = 3}, "g all"},
-        {{.uid = 4711, .gid = 5, .groups = groups, .n_groups = 1}, "u all"},
+        {{.uid = 4712, .gid = 5, .groups = groups, .n_groups = 1}, "u all"},
         {{.uid = 5, .gid = 5, .groups = roots, .n_groups = 1}, "rg all"},
         {{.uid = 5, .gid = 0}, "rg all"},
     };
@@ -238,6 +275,47 @@ START_TEST(what_is_not_there)
 }
 END_TEST
 
+/* A user whose name is a number: the name counts, and not the number. */
+START_TEST(names_that_are_numbers)
+{
+    static const char *const texts[] = {"user:4711 subscribe a", "group:4801 subscribe b"};
+    static const gid_t groups[] = {4801, 79};
+    struct access *a = rules_of(texts, ARRAY_SIZE(texts));
+    struct access_peer named = {.uid = 77, .gid = 1};
+    struct access_peer numbered = {.uid = 4711, .gid = 1, .groups = groups, .n_groups = 1};
+
+    ck_assert(may_subscribe(a, &named, "a"));
+    ck_assert(!access_knows(a, &numbered));
+    numbered.n_groups = 2;
+    ck_assert(may_subscribe(a, &numbered, "b"));
+    ck_assert(!may_subscribe(a, &numbered, "a"));
+    (void)access_free(a);
+}
+END_TEST
+
+START_TEST(directories)
+{
+    static const char *const large = "user:large subscribe a", *const away = "user:directory-is-away subscribe a",
+                             *const nowhere = "user:nowhere subscribe a";
+    struct access_peer peer = {.uid = 78, .gid = 1};
+    struct access *a = rules_of(&large, 1);
+    char why[SETTINGS_WHY_SIZE];
+
+    ck_assert(may_subscribe(a, &peer, "a"));
+    a = access_free(a);
+    large_entry = SIZE_MAX; /* there is an end to it */
+    ck_assert_int_eq(read_rules(&large, 1, &a, why), -EINVAL);
+    large_entry = 1 << 16;
+    ck_assert_str_eq(why, "allow = user:large subscribe a: whether there is a user \"large\" cannot be told now: "
+                          "Numerical result out of range");
+    ck_assert_int_eq(read_rules(&away, 1, &a, why), -EINVAL);
+    ck_assert_str_eq(why, "allow = user:directory-is-away subscribe a: whether there is a user \"directory-is-away\" "
+                          "cannot be told now: Input/output error");
+    ck_assert_int_eq(read_rules(&nowhere, 1, &a, why), -EINVAL);
+    ck_assert_str_eq(why, "allow = user:nowhere subscribe a: there is no user \"nowhere\"");
+}
+END_TEST
+
 START_TEST(patterns_are_bounded)
 {
     struct buf text = BUF_INIT;
@@ -268,4 +346,4 @@ START_TEST(names_of_users)
 END_TEST
 
 UNIT_MAIN("access", rules, no_rules, long_patterns, nothing_without_rules, who_a_rule_is_for, rights_are_apart,
-          what_is_not_there, patterns_are_bounded, names_of_users)
+          what_is_not_there, names_that_are_numbers, directories, patterns_are_bounded, names_of_users)
