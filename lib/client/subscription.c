@@ -26,6 +26,10 @@
 /** Receives per call of process: bounds the time spent on one large frame that keeps coming. */
 #define FILLS_PER_PROCESS 16
 
+/** Messages withheld per call of process: verifying one takes some 50 µs, and whoever can emit can emit any number of
+ *  them. */
+#define WITHHELD_PER_PROCESS 64
+
 _Static_assert((int)WALBUS_FILTER_PATTERN == (int)FILTER_PATTERN &&
                    (int)WALBUS_FILTER_EXACT == (int)FILTER_EXACT &&
                    (int)WALBUS_FILTER_STARTS_WITH == (int)FILTER_STARTS_WITH,
@@ -64,7 +68,8 @@ const char *walbus_subscription_error_code(const struct walbus_subscription *s)
 
 void subscription_log(struct walbus_subscription *s, const char *fmt, ...)
 {
-    char sentence[SUBSCRIPTION_WHY_SIZE + 64]; /* one of the router's, and what stands around it */
+    /* one of the router's or about the trust file, and what stands around it */
+    char sentence[MAX(SUBSCRIPTION_WHY_SIZE, TRUST_FILE_WHY_SIZE) + 64];
     va_list ap;
 
     if (!s->log)
@@ -462,11 +467,12 @@ static void connection_ended(struct walbus_subscription *s, int error)
     subscription_reconnect(s);
 }
 
-/** Takes frames out of what was received until one is a delivery, receiving more as needed. 1: it is made; 0;
- *  -ENOMEM: call again. */
+/** Takes frames out of what was received until one is a delivery, receiving more as needed. 1: it is made; 0, and s->paused
+ *  if there may be more; -ENOMEM: call again. */
 static int receive(struct walbus_subscription *s)
 {
     unsigned fills = FILLS_PER_PROCESS;
+    uint64_t withheld_max = s->withheld + WITHHELD_PER_PROCESS;
 
     for (;;) {
         struct frame_header h;
@@ -489,6 +495,9 @@ static int receive(struct walbus_subscription *s)
             frame_reader_put_back(&s->connection.in);
         if (rc != 0 || s->connection.fd < 0)
             return rc;
+        s->paused = s->withheld == withheld_max;
+        if (s->paused)
+            return 0;
     }
 }
 
@@ -517,7 +526,7 @@ static int step(struct walbus_subscription *s)
     rc = receive(s);
     if (rc >= 0 && send_queued(s) < 0 && rc == 0)
         return -ENOMEM;
-    s->stopping_seen = s->stopping && rc == 0;
+    s->stopping_seen = s->stopping && rc == 0 && !s->paused;
     return rc;
 }
 
@@ -529,8 +538,10 @@ enum walbus_result walbus_subscription_process(struct walbus_subscription *s,
     forget_error(s);
     if (!ret)
         return note(s, WALBUS_BAD_ARGUMENT);
+    s->paused = false;
     int rc = step(s);
-    s->more = rc != 0; /* what there was no memory for may wait in here, and not in the socket */
+    /* What there was no memory for may wait in here, and not in the socket. */
+    s->more = rc != 0 || s->paused;
     if (rc < 0)
         return note(s, WALBUS_NO_MEMORY);
     if (rc == 0 && s->state == STATE_ENDED) {

@@ -72,6 +72,7 @@ struct walbus_subscription {
     uint64_t ready_ns;  /* READY: since when */
     unsigned attempts;  /* connects since one that lasted */
     bool more;          /* the last process gave something: there may be more without a wait */
+    bool paused;        /* the last process passed over so much that its caller was to have a turn: likewise */
     bool stopping;      /* the router said so and reads last acknowledgements */
     bool stopping_seen; /* and the caller has had its turn since */
     bool told_gone;     /* the caller was told that the router is away */
@@ -107,7 +108,7 @@ struct walbus_subscription {
     struct position acked;     /* the highest that the caller gave, sent or queued */
     struct position delivered; /* durable: the highest that earlier connections delivered, and so may be given */
     struct position settled;   /* behind the first READY: acknowledged up to here, or nothing there to acknowledge */
-    struct position owed;      /* the last delivery that asks for it: a MESSAGE, a COMMIT, a GAP */
+    struct position owed;      /* the last delivery that asks for it: a MESSAGE, what stands for one, a COMMIT, a GAP */
     bool ack_queued, ack_confirm;
     bool ack_sending;        /* it is among what the connection still has to send */
     struct position confirm; /* the highest that the caller wanted confirmed */

@@ -464,13 +464,13 @@ static int on_begin(struct walbus_subscription *s, struct frame_header h, const 
 }
 
 /** A message that is not valid, in place of its delivery. Inside a transaction the COMMIT's position covers it, outside of
- *  one its own has to be acknowledged. */
+ *  one its own has to be acknowledged: the router has it among what this subscription may still ask for. */
 static int withhold(struct walbus_subscription *s, const struct frame_message *message)
 {
     s->withheld++;
     if (message->flags & FRAME_FLAG_TRANSACTIONAL)
         return 0;
-    subscription_settle(s);
+    owe(s, message->position);
     delivery_progress(&s->delivery, message->position);
     return 1;
 }

@@ -26,7 +26,7 @@ struct fake_router {
     struct buf frame;    /* the last one read, header and body */
     unsigned gone, back; /* how often the log said so */
     unsigned logged;     /* sentences in all */
-    char sentence[640];  /* the last of them */
+    char sentence[1024]; /* the last of them */
     bool mumbled;        /* one was no sentence */
 };
 

@@ -148,6 +148,27 @@ START_TEST(what_is_not_in_time)
 }
 END_TEST
 
+/* The one number that verify_content() takes for none. */
+START_TEST(no_received_time_leaves_out_max_delay)
+{
+    struct pair pair = nth_pair(1);
+    struct trust *trust = trust_of(&pair.key, "allow = >\nmax-delay = 1d\n");
+    struct bytes content = sign_event(&pair, PREFIX, "", "2026-11-30T12:00:00Z");
+    struct frame_message f = {.prefix = unit_bytes(PREFIX), .content = content};
+    static struct walbus_delivery d;
+    struct buf scratch = BUF_INIT;
+
+    for (unsigned more = 0; more < 2; more++) {
+        f.received_time = INT64_MIN + more;
+        ck_assert_int_eq(delivery_verify(&d, &f, trust, unit_bytes(""), &scratch), 0);
+        ck_assert_int_eq(d.verified.status, VERIFY_STALE);
+    }
+    buf_deinit(&scratch);
+    unit_free(content);
+    (void)trust_unref(trust);
+}
+END_TEST
+
 /* ---- WALBUS_VALID_ONLY ---- */
 
 static void is_at(const struct walbus_delivery *d, struct position p)
@@ -220,10 +241,12 @@ START_TEST(what_was_withheld_is_behind_it)
 }
 END_TEST
 
-START_TEST(many_are_passed_over_in_one_step)
+/* Each may have cost a verification, and the caller's loop has other things to do. */
+START_TEST(many_are_passed_over_in_several_steps)
 {
     char *path = trust_file(1, "allow = >\n");
     struct buf b = BUF_INIT;
+    const struct walbus_delivery *d;
     struct fake_router f;
 
     greet(&f, path, NULL, WALBUS_VALID_ONLY);
@@ -233,8 +256,65 @@ START_TEST(many_are_passed_over_in_one_step)
     fake_put_commit(&b, 200);
     fake_send(&f, &b);
     (void)fake_delivery(&f, WALBUS_DELIVERY_BEGIN);
-    (void)fake_delivery(&f, WALBUS_DELIVERY_COMMIT);
+    for (unsigned step = 1; step <= 15; step++) {
+        ck_assert_int_eq(walbus_subscription_process(f.sub, &d), WALBUS_OK);
+        ck_assert_ptr_null(d);
+        ck_assert_uint_eq(walbus_subscription_withheld(f.sub), 64 * step);
+        ck_assert_int_eq(walbus_subscription_timeout(f.sub), 0); /* there is more */
+    }
+    ck_assert_int_eq(walbus_subscription_process(f.sub, &d), WALBUS_OK);
+    ck_assert_int_eq(walbus_delivery_kind(d), WALBUS_DELIVERY_COMMIT);
     ck_assert_uint_eq(walbus_subscription_withheld(f.sub), 1000);
+    fake_no_delivery(&f);
+    ck_assert_int_eq(walbus_subscription_timeout(f.sub), -1);
+    fake_close(&f);
+    drop(path);
+}
+END_TEST
+
+/* A durable name that keeps its position, connected again, which asks to go on behind `asked`. */
+static void greet_keeping(struct fake_router *f, struct position asked, bool override)
+{
+    struct buf b = BUF_INIT;
+
+    fake_take_subscribe(f, "7/1",
+                        &(struct control_subscribe){.name = unit_bytes("n"),
+                                                    .start = CONTROL_START_POSITION,
+                                                    .position = asked,
+                                                    .override = override});
+    fake_put_subscribed_durable(&b, asked, "7/1", false, none);
+    fake_send(f, &b);
+    (void)fake_delivery(f, WALBUS_DELIVERY_READY);
+}
+
+/* The router keeps it as it does one that was delivered, until its PROGRESS is acknowledged. */
+START_TEST(what_is_withheld_and_not_acknowledged_stays_the_routers)
+{
+    const struct position before = {1, 199, POSITION_INDEX_END}, place = {1, 200, 0};
+    struct walbus_subscription_options options = WALBUS_SUBSCRIPTION_OPTIONS_INIT;
+    char *path = trust_file(1, "allow = >\n");
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    options.name = "n";
+    options.trust = path;
+    options.flags = WALBUS_VALID_ONLY | WALBUS_KEEPS_POSITION;
+    options.start = WALBUS_START_POSITION;
+    options.position = (struct walbus_position){start.lsn, start.timeline, start.index};
+    fake_open_with(&f, options);
+    greet_keeping(&f, start, false);
+    fake_put_message(&b, 200, 0, unit_bytes("plain"));
+    fake_send(&f, &b);
+    is_at(fake_delivery(&f, WALBUS_DELIVERY_PROGRESS), place);
+    fake_hang_up(&f);
+    greet_keeping(&f, before, true);
+    fake_put_message(&b, 200, 0, unit_bytes("plain")); /* comes again, and was passed over */
+    fake_send(&f, &b);
+    fake_no_delivery(&f);
+    ck_assert_uint_eq(walbus_subscription_withheld(f.sub), 1);
+    ck_assert_int_eq(walbus_subscription_ack(f.sub, (struct walbus_position){200, 1, 0}, 0), WALBUS_OK);
+    fake_hang_up(&f);
+    greet_keeping(&f, place, true);
     fake_close(&f);
     drop(path);
 }
@@ -295,6 +375,31 @@ START_TEST(a_broken_file_changes_nothing_and_is_told_once)
     ck_assert_ptr_nonnull(strstr(f.sentence, "No such file or directory"));
     fake_close(&f);
     free(path);
+}
+END_TEST
+
+/* With a path and a pattern of which as much is shown as ever. */
+START_TEST(a_long_complaint_is_told_to_its_end)
+{
+    char *folder = unit_temp_folder(), *path, lines[128] = "allow = ", name[201];
+    struct buf b = BUF_INIT;
+    struct fake_router f;
+
+    memset(lines + strlen(lines), 0xff, 100);
+    memset(name, 'a', sizeof name);
+    name[sizeof name - 1] = '\0';
+    ck_assert_int_ge(asprintf(&path, "%s/%s", folder, name), 0);
+    put_trust(path, 1, "allow = >\n");
+    greet(&f, path, NULL, 0);
+    put_trust(path, 1, lines);
+    look_again(&f);
+    fake_put_message(&b, 200, 0, unit_bytes("plain"));
+    fake_send(&f, &b);
+    expect(&f, WALBUS_SIGNATURE_UNSIGNED);
+    ck_assert_ptr_nonnull(strstr(f.sentence, "no signature for such a prefix is valid."));
+    fake_close(&f);
+    free(path);
+    unit_temp_folder_remove(folder);
 }
 END_TEST
 
@@ -370,7 +475,9 @@ START_TEST(what_cannot_be_opened)
 END_TEST
 
 UNIT_MAIN("subscription_trust", every_message_is_verified, without_a_trust_file_nothing_is_known,
-          what_is_not_in_time, only_what_is_valid, what_was_withheld_is_behind_it,
-          many_are_passed_over_in_one_step, keys_come_and_go,
-          a_broken_file_changes_nothing_and_is_told_once, a_relative_path_is_that_of_the_opening,
+          what_is_not_in_time, no_received_time_leaves_out_max_delay, only_what_is_valid,
+          what_was_withheld_is_behind_it, many_are_passed_over_in_several_steps,
+          what_is_withheld_and_not_acknowledged_stays_the_routers, keys_come_and_go,
+          a_broken_file_changes_nothing_and_is_told_once, a_long_complaint_is_told_to_its_end,
+          a_relative_path_is_that_of_the_opening,
           what_cannot_be_opened)
