@@ -55,7 +55,7 @@ struct cli_command {
 
 extern const struct cli_command cli_command_setup, cli_command_teardown, cli_command_tail,
     cli_command_publish, cli_command_subscriptions, cli_command_status, cli_command_dev,
-    cli_command_reload, cli_command_keygen, cli_command_inspect, cli_command_verify,
+    cli_command_quarantine, cli_command_reload, cli_command_keygen, cli_command_inspect, cli_command_verify,
     cli_command_trust;
 
 /**

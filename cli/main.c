@@ -8,6 +8,7 @@ static const struct cli_command *const commands[] = {
     &cli_command_publish,
     &cli_command_subscriptions,
     &cli_command_status,
+    &cli_command_quarantine,
     &cli_command_reload,
     &cli_command_keygen,
     &cli_command_trust,

@@ -500,7 +500,7 @@ void checks_set_rules(struct checks *c, struct check_rules *rules)
 
 /* ---- asked ---- */
 
-const struct check_rules *checks_rules(const struct checks *c)
+struct check_rules *checks_rules(const struct checks *c)
 {
     return c->rules;
 }

@@ -81,7 +81,7 @@ struct checks *checks_free(struct checks *c);
 
 /** For batches that come from here on, and for what stands because the quarantine takes nothing. Takes the reference. */
 void checks_set_rules(struct checks *c, struct check_rules *rules);
-const struct check_rules *checks_rules(const struct checks *c);
+struct check_rules *checks_rules(const struct checks *c);
 /** The journal in which positions are from here on; a connection to the server begins. */
 void checks_set_journal(struct checks *c, uint64_t system_identifier, uint32_t era);
 

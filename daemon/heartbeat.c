@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "builder.h"
+#include "pg/emit.h"
 
 #define CONTENT_SIZE 24 /* instance, number */
 #define BYTEA_OID    17
@@ -44,6 +45,23 @@ static uint64_t tick_ms(const struct heartbeat *h)
     return MIN((uint64_t)HEARTBEAT_RETRY_MS, h->interval_ns / 1000000);
 }
 
+/* What was to be published is over. */
+static void publish_over(struct heartbeat *h, const char *error)
+{
+    heartbeat_published done = h->publish.done;
+
+    h->publish.done = NULL;
+    if (done)
+        done(h->publish.context, error, h->publish.lsn);
+}
+
+static void publish_lost(struct heartbeat *h)
+{
+    publish_over(h, h->busy == HEARTBEAT_PUBLISHING
+                        ? "the connection to the server was lost while it was published: look whether it came; it is still in quarantine"
+                        : "the connection to the server was lost before it was published; try again");
+}
+
 static void heartbeat_drop(struct heartbeat *h, const char *what)
 {
     bool told_to_go = strcmp(h->link.sqlstate, "57P01") == 0;
@@ -51,6 +69,7 @@ static void heartbeat_drop(struct heartbeat *h, const char *what)
     h->ready = false;
     if (h->busy == HEARTBEAT_EMITTING)
         h->in_flight = false; /* it may have been committed or not */
+    publish_lost(h);
     h->busy = HEARTBEAT_IDLE;
     pglink_close(&h->link);
     if (!told_to_go)
@@ -68,6 +87,7 @@ static const char *const doing[] = {
     [HEARTBEAT_SETTING] = "settings",
     [HEARTBEAT_EMITTING] = "emit",
     [HEARTBEAT_LOOKING] = "look-up",
+    [HEARTBEAT_PUBLISHING] = "publish",
 };
 
 static void send_query(struct heartbeat *h, int sent, const char *what)
@@ -112,6 +132,30 @@ static void look_up(struct heartbeat *h, uint64_t now)
     buf_deinit(&sql);
 }
 
+static void publish(struct heartbeat *h)
+{
+    struct emit_statement statement;
+
+    h->busy = HEARTBEAT_PUBLISHING;
+    h->publish.read = false;
+    h->publish.lsn = 0;
+    buf_clear(&h->publish.error);
+    /* its size was looked at before */
+    int r = emit_one(&statement, PQserverVersion(h->link.conn), true, h->publish.prefix, h->publish.content);
+    send_query(h, r == 0 && emit_send(h->link.conn, &statement), "publish");
+}
+
+/* The server's answer; an error of the statement ends nothing else. */
+static void publish_result(struct heartbeat *h, const PGresult *result)
+{
+    if (emit_read(result, &h->publish.lsn, 1) == 0) {
+        h->publish.read = true;
+        return;
+    }
+    const char *text = PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+    buf_printf(&h->publish.error, "the server refuses to publish it: %s", text ? text : "its answer is not as expected");
+}
+
 /* Does what is due, one query at a time. */
 static void heartbeat_work(struct heartbeat *h)
 {
@@ -129,6 +173,8 @@ static void heartbeat_work(struct heartbeat *h)
     }
     if (h->lookup_now) /* somebody waits for it */
         look_up(h, now);
+    else if (h->publish.done)
+        publish(h);
     else if (h->emit_now || (!h->in_flight && now - quiet_since >= h->interval_ns))
         emit(h, now);
     else if (now - h->last_lookup >= HEARTBEAT_LOOKUP_MS * UINT64_C(1000000))
@@ -198,6 +244,10 @@ static int take_result(struct heartbeat *h, PGresult *result)
 {
     ExecStatusType status = PQresultStatus(result);
 
+    if (h->busy == HEARTBEAT_PUBLISHING) {
+        publish_result(h, result);
+        return 0;
+    }
     if (status != PGRES_TUPLES_OK && status != PGRES_COMMAND_OK) {
         pglink_note_error(&h->link, result);
         return -EIO;
@@ -229,7 +279,10 @@ static void on_readable(void *owner)
                 h->ready = true;
             else if (h->busy == HEARTBEAT_EMITTING)
                 alarm_off(h);
+            bool published = h->busy == HEARTBEAT_PUBLISHING;
             h->busy = HEARTBEAT_IDLE;
+            if (published)
+                publish_over(h, h->publish.read ? NULL : buf_str(&h->publish.error));
             break;
         }
         int r = take_result(h, result);
@@ -288,9 +341,17 @@ void heartbeat_stop(struct heartbeat *h)
 {
     h->running = false;
     h->ready = false;
+    publish_lost(h);
     h->busy = HEARTBEAT_IDLE;
     (void)uv_timer_stop(&h->timer);
     pglink_close(&h->link);
+}
+
+/* From the loop, and not from within who asks. */
+static void heartbeat_soon(struct heartbeat *h)
+{
+    (void)uv_timer_stop(&h->timer);
+    (void)uv_timer_start(&h->timer, heartbeat_on_timer, 0, tick_ms(h));
 }
 
 void heartbeat_look_up(struct heartbeat *h)
@@ -299,9 +360,30 @@ void heartbeat_look_up(struct heartbeat *h)
     heartbeat_work(h);
 }
 
+int heartbeat_publish(struct heartbeat *h, struct bytes prefix, struct bytes content, heartbeat_published done,
+                      void *context)
+{
+    struct emit_statement statement;
+
+    if (h->publish.done)
+        return -EBUSY;
+    if (!h->running || !h->ready)
+        return -ENOTCONN;
+    int r = emit_one(&statement, PQserverVersion(h->link.conn), true, prefix, content);
+    if (r < 0)
+        return r;
+    h->publish.done = done;
+    h->publish.context = context;
+    h->publish.prefix = prefix;
+    h->publish.content = content;
+    heartbeat_soon(h);
+    return 0;
+}
+
 void heartbeat_close(struct heartbeat *h)
 {
     heartbeat_stop(h);
+    buf_deinit(&h->publish.error);
     pglink_deinit(&h->link);
     uv_close((uv_handle_t *)&h->timer, NULL);
 }

@@ -44,6 +44,10 @@ struct heartbeat_ops {
     void (*server_stopping)(void *owner);
 };
 
+/** A message was published, in a transaction that is committed; `lsn` is what the server has answered. Or, `error` not NULL, it was not,
+ *  or nobody knows, as the sentence says. Never from within heartbeat_publish(). */
+typedef void (*heartbeat_published)(void *context, const char *error, uint64_t lsn);
+
 struct heartbeat {
     const struct heartbeat_ops *ops;
     void *owner;
@@ -54,7 +58,7 @@ struct heartbeat {
     struct pglink link;
     uv_timer_t timer; /* looks at what is due, while running */
     bool running;
-    enum { HEARTBEAT_IDLE, HEARTBEAT_SETTING, HEARTBEAT_EMITTING, HEARTBEAT_LOOKING } busy;
+    enum { HEARTBEAT_IDLE, HEARTBEAT_SETTING, HEARTBEAT_EMITTING, HEARTBEAT_LOOKING, HEARTBEAT_PUBLISHING } busy;
     bool ready;       /* connected and set up */
     bool alarmed;     /* a failure was logged and not yet mended */
     bool stopping_told;
@@ -66,6 +70,15 @@ struct heartbeat {
     bool in_flight;  /* the last one was emitted and has not come back */
     bool missing;    /* that was logged */
     uint64_t busy_since;
+
+    struct {
+        heartbeat_published done; /* NULL: nothing is to be published */
+        void *context;
+        struct bytes prefix, content; /* borrowed */
+        bool read;                    /* the server has answered: */
+        uint64_t lsn;
+        struct buf error;             /* … not well */
+    } publish;
 
     uint8_t instance[16]; /* random: which router */
     uint64_t number;      /* of the last heartbeat emitted */
@@ -84,6 +97,11 @@ void heartbeat_start(struct heartbeat *h, const struct connect_place *place);
 void heartbeat_stop(struct heartbeat *h);
 /** Stops for good; handles are closed on the loop. */
 void heartbeat_close(struct heartbeat *h);
+
+/** Publishes a message in a transaction of its own; prefix and content are borrowed until `done` is called. 0; -EBUSY: one is being
+ *  published; -ENOTCONN: there is no connection; -E2BIG. */
+int heartbeat_publish(struct heartbeat *h, struct bytes prefix, struct bytes content, heartbeat_published done,
+                      void *context) MUST_CHECK;
 
 /** Looks publication and slot up now. */
 void heartbeat_look_up(struct heartbeat *h);

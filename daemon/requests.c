@@ -10,6 +10,7 @@
 #include "codec/cbor.h"
 #include "codec/control_fields.h"
 #include "permit.h"
+#include "quarantine_requests.h"
 #include "reload.h"
 #include "subscribe.h"
 
@@ -323,7 +324,8 @@ static void take_reload(struct router *r, struct session *s, uint64_t id)
     buf_deinit(&result);
 }
 
-const char *const requests_names[] = {"status", "subscriptions", "remove", "seek", "reload", NULL};
+const char *const requests_names[] = {"status", "subscriptions", "remove", "seek", "reload",
+                                      "quarantine-list", "quarantine-show", "quarantine-drop", "quarantine-release", NULL};
 
 void requests_take(struct router *r, struct session *s, const struct control_request *request)
 {
@@ -360,7 +362,8 @@ void requests_take(struct router *r, struct session *s, const struct control_req
         }
     if (bytes_equal(request->what, bytes_of_text("reload")))
         take_reload(r, s, request->id);
-    else
+    else if (!r->quarantine || !quarantine_requests_take(r, s, request))
         refuse(s, request->id, CONTROL_ERROR_UNSUPPORTED,
-               "this router does not know that request; it knows: status, subscriptions, remove, seek, reload");
+               "this router does not know that request; it knows: status, subscriptions, remove, seek, reload, "
+               "quarantine-list, quarantine-show, quarantine-drop, quarantine-release");
 }

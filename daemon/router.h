@@ -100,6 +100,7 @@ struct router {
     struct quarantine *quarantine;
     struct check_rules *rules;  /* until there are … */
     struct checks *checks;      /* … these: what stands between source and journal */
+    struct quarantine_job *quarantine_jobs; /* what clients ask of it (quarantine_requests.c) */
     bool checks_full;           /* reading waits for them */
     uint32_t connection;        /* to the server: its number */
     bool unproven;              /* what came again is being compared: nothing new goes out before it is written */

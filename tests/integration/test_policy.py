@@ -2,13 +2,17 @@
 """What the router does with messages whose signature is not valid: policy, and what stays out of the journal."""
 
 import base64
+import json
 import os
 import pathlib
 import shutil
+import signal
+import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
-from harness import cbor, places
+from harness import places
 from harness.command import walbus
 from harness.router import Router
 from harness.waiting import wait_for
@@ -62,13 +66,19 @@ def guarded(bus, signer, *lines, more=(), start=True, **kw):
 
 
 def signed(server, signer, prefix, data):
-    """The content of an event that was signed for this prefix."""
-    with server.connect() as conn:
-        before = conn.run("SELECT pg_current_wal_insert_lsn()")
-    del before
+    """Publishes an event that is signed for this prefix."""
     done = walbus("publish", "--dsn", server.dsn(), "--key", signer.key, prefix, data)
     assert done.status == 0, done
-    return done.text.strip()
+
+
+def command(router, *arguments, status=0):
+    done = walbus("quarantine", "--socket", router.socket, *arguments)
+    assert done.status == status, done
+    return done
+
+
+def listed(router):
+    return json.loads(command(router, "list", "--json").text)
 
 
 def quarantine(router):
@@ -127,3 +137,249 @@ def test_transaction_partly_withheld(bus, conn, signer):
             assert [c.messages for c in each.commits if c.begin[:2] == messages[0].position[:2]] == [3]
             assert not each.gaps
         wait_entries(router, 5)
+
+
+def test_list_and_show(bus, conn, signer):
+    with guarded(bus, signer) as router:
+        assert command(router).error == "There is nothing in quarantine.\n"
+        conn.begin()
+        conn.emit("orders.a", b"first")
+        conn.emit("orders.b", b"x" * 600000)
+        conn.commit()
+        conn.emit("orders.\u00e9", b"", transactional=False)
+        wait_entries(router, 3)
+        first, second, third = listed(router)
+        assert [e["id"] for e in (first, second, third)] == [1, 2, 3]
+        assert [e["prefix"] for e in (first, second, third)] == ["orders.a", "orders.b", "orders.\u00e9"]
+        assert [e["size"] for e in (first, second, third)] == [5, 600000, 0]
+        assert [e["transactional"] for e in (first, second, third)] == [True, True, False]
+        assert {e["status"] for e in (first, second, third)} == {"unsigned"}
+        assert first["position"].endswith(":1") and second["position"].endswith(":2")
+        assert first["journal"].endswith("/1")
+        assert command(router, "show", "2", "--raw").out == b"x" * 600000
+        assert command(router, "show", first["position"], "--raw").out == b"first"
+        assert command(router, "show", "3", "--raw").out == b""
+        text = command(router, "show", "1").text
+        assert "prefix    orders.a\n" in text and "status    unsigned\n" in text and first["position"] in text
+        lines = command(router).text.splitlines()
+        assert len(lines) == 4 and lines[0].startswith("ID ") and "orders.b" in lines[2]
+        assert "no such message" in command(router, "show", "9", status=1).error
+        for wrong in (["show"], ["show", "x"], ["show", "0"], ["release"], ["drop", "all", "1"], ["list", "1"], ["drop", "1", "--raw"],
+                      ["throw", "1"]):
+            assert command(router, *wrong, status=2).error
+
+
+def test_many_are_listed_in_pages(bus, conn, signer):
+    with guarded(bus, signer) as router:
+        conn.run("SELECT pg_logical_emit_message(true, 'orders.' || i, 'x'::bytea) FROM generate_series(1, 450) i")
+        wait_entries(router, 450)
+        assert [e["prefix"] for e in listed(router)] == [f"orders.{i}" for i in range(1, 451)]
+        command(router, "drop", "all")
+        assert quarantine(router)["entries"] == 0 and listed(router) == []
+
+
+def test_release(bus, conn, signer):
+    """One whose key has been trusted since is published anew; others are refused with the mend."""
+    signer.write("")
+    with guarded(bus, signer) as router:
+        sub = router.subscriber()
+        conn.begin()
+        conn.emit("orders.x", b"a transaction around it")
+        conn.commit()
+        signed(bus, signer, "orders.created", "17")
+        wait_entries(router, 2)
+        unsigned, unknown = listed(router)
+        assert (unsigned["status"], unknown["status"], unknown["kid"]) == ("unsigned", "unknown-key", signer.kid)
+        refused = command(router, "release", str(unknown["id"]), status=1)
+        assert "unknown-key" in refused.error and "walbus trust add" in refused.error and "still in quarantine" in refused.error
+        signer.allow("payments.>")
+        assert walbus("reload", "--socket", router.socket).status == 0
+        assert "not-allowed" in command(router, "release", str(unknown["id"]), status=1).error
+        signer.allow("orders.>")
+        assert walbus("reload", "--socket", router.socket).status == 0
+        content = command(router, "show", str(unknown["id"]), "--raw").out
+        both = command(router, "release", "all", status=1)
+        assert f"Released {unknown['id']}.\n" == both.text
+        assert "unsigned" in both.error and "signed and published anew" in both.error
+        message, = sub.collect(1)
+        assert (message.prefix, message.content) == (b"orders.created", content)
+        assert [e["id"] for e in listed(router)] == [unsigned["id"]]
+        assert router.logged("quarantine.released")[0]["id"] == str(unknown["id"])
+        command(router, "drop", unsigned["position"])
+        assert listed(router) == []
+        assert "no such message" in command(router, "drop", "1", status=1).error
+        assert router.logged("quarantine.dropped")[0]["first"] == str(unsigned["id"])
+        assert [m.content for m in sub.drain(conn)] == []
+
+
+def test_release_without_the_server(bus, conn, signer):
+    with guarded(bus, signer) as router:
+        conn.emit("orders.a", b"1")
+        wait_entries(router, 1)
+        bus.stop()
+        try:
+            wait_for(lambda: router.status()["state"] != "streaming", 20, "the router notices")
+            assert "still in quarantine" in command(router, "release", "1", status=1).error
+        finally:
+            bus.start()
+        router.wait_state("streaming")
+        assert [e["id"] for e in listed(router)] == [1]
+
+
+def test_restart(bus, conn, signer):
+    """What is in quarantine stays; what the server sends again is known, also when policy is another by now."""
+    with guarded(bus, signer) as router:
+        router.subscriber(name="durable").connection.close()
+        conn.emit("orders.a", b"1")
+        conn.begin()
+        conn.emit("orders.a", b"2")
+        conn.emit("other", b"3")
+        conn.commit()
+        wait_entries(router, 2)
+        router.kill()
+        router.start()
+        assert quarantine(router)["entries"] == 2
+        router.stop()
+        router.args = policy(signer, "> ignore")
+        router.start()
+        sub = router.subscriber(name="durable")
+        sub.checks.everything = False
+        conn.emit("orders.a", b"4")
+        assert [m.content for m in sub.drain(conn)] == [b"3", b"4"]
+        assert [e["id"] for e in listed(router)] == [1, 2]
+        router.stop()
+
+
+@pytest.mark.parametrize("fault", ["quarantine-write:1", "quarantine-wrote:2", "quarantine-sync:1", "quarantine-synced:1", "journal-write:2",
+                                   "journal-sync:2", "journal-synced:2"])
+def test_killed_between_quarantine_and_journal(bus, conn, signer, fault):
+    with guarded(bus, signer, env={"WALBUS_FAULT": f"{fault}=kill"}) as router:
+        router.subscriber(name="durable").connection.close()
+        conn.begin()
+        conn.emit("orders.a", b"1")
+        conn.emit("other", b"2")
+        conn.emit("orders.a", b"3")
+        conn.commit()
+        conn.emit("orders.b", b"4", transactional=False)
+        try:
+            for _ in range(20):
+                conn.emit("other", b"more")
+                router.process.wait(1)
+        except subprocess.TimeoutExpired:
+            pass
+        wait_for(lambda: router.process.poll() is not None, 20, "the fault kills the router")
+        router.process = None
+        router.env = {}
+        router.start()
+        wait_entries(router, 3)
+        entries = listed(router)
+        assert [e["prefix"] for e in entries] == ["orders.a", "orders.a", "orders.b"]
+        sub = router.subscriber(name="durable")
+        sub.checks.everything = False
+        assert {m.content for m in sub.drain(conn)} == {b"2", b"more"}
+        assert len(listed(router)) == 3
+
+
+def test_full(bus, conn, signer):
+    """Nothing goes by itself: reading waits, loudly, until there is room."""
+    with guarded(bus, signer, more=["--quarantine-size=1MB"]) as router:
+        sub = router.subscriber()
+        for i in range(3):
+            conn.emit(f"orders.{i}", b"x" * 400000)
+        conn.emit("other", b"behind")
+        router.wait_state("paused")
+        assert "quarantine is full" in router.status()["last_error"]
+        full, = router.logged("quarantine.full")
+        assert "quarantine list" in full["mend"] and full["entries"] == "2"
+        conn.emit("other", b"later")
+        assert not sub.messages
+        command(router, "drop", "1")
+        router.wait_state("streaming")
+        assert [m.content for m in sub.collect(2)] == [b"behind", b"later"]
+        assert [e["prefix"] for e in listed(router)] == ["orders.1", "orders.2"]
+        assert router.logged("quarantine.goes-on")
+        conn.emit("orders.3", b"x" * 400000)  # and it can be stopped while it stands
+        router.wait_state("paused")
+        router.stop()
+        router.args = policy(signer, "orders.> require")
+        router.start()
+        wait_entries(router, 3)
+
+
+def test_disk_full(bus, conn, signer):
+    with guarded(bus, signer, env={"WALBUS_FAULT": "quarantine-write:1=ENOSPC,quarantine-sync:1=EIO"}) as router:
+        sub = router.subscriber()
+        conn.emit("orders.a", b"1")
+        conn.emit("other", b"2")
+        assert [m.content for m in sub.collect(1)] == [b"2"]
+        wait_entries(router, 1)
+        errors = [line["error"] for line in router.logged("quarantine.failed")]
+        assert errors[0] == "No space left on device"
+        assert router.logged("quarantine.goes-on")
+
+
+def test_reload(bus, conn, signer):
+    """The policy, and a trust file of another content, take effect; a broken one changes nothing."""
+    config = signer.folder / "walbus.conf"
+
+    def configure(line):
+        config.write_text(f"[walbusd]\npolicy = {line}\ntrust-file = {signer.trust}\n", encoding="utf-8")
+    configure("orders.> verify")
+    with Router(bus.dsn(), args=[f"--config={config}"]) as router:
+        router.start()
+        sub = router.subscriber()
+        conn.emit("orders.a", b"1")
+        assert [m.content for m in sub.drain(conn)] == [b"1"]
+        router.wait_log("policy.unverified")
+        assert router.logged("policy.unverified")[0]["status"] == "unsigned"
+        configure("orders.> require")
+        assert walbus("reload", "--socket", router.socket).status == 0
+        conn.emit("orders.a", b"2")
+        assert sub.drain(conn) == [] and quarantine(router)["entries"] == 1
+        signer.write("[zz]\n")
+        refused = walbus("reload", "--socket", router.socket)
+        assert refused.status == 1 and "trust file" in refused.error and "line 1" in refused.error
+        signed(bus, signer, "orders.a", "3")
+        assert len(sub.drain(conn)) == 1  # the keys of before
+        signer.write("")
+        router.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(router.logged("router.reload")) == 2, 10, "it is read again")
+        signed(bus, signer, "orders.a", "4")
+        assert sub.drain(conn) == []
+        assert [e["status"] for e in listed(router)] == ["unsigned", "unknown-key"]
+
+
+@pytest.mark.parametrize("text", [None, "[zz]\n", "nothing = of this\n"])
+def test_no_trust_file_at_the_start(bus, signer, text):
+    if text is None:
+        os.unlink(signer.trust)
+    else:
+        signer.write(text)
+    for line, status in (("orders.> require", 2), ("orders.> verify", 2), ("orders.> demand", 2)):
+        with guarded(bus, signer, line, start=False) as router:
+            router.spawn()
+            assert router.wait_exit() == status
+            error = router.logged("router.settings")[0]["error"]
+            assert "trust file" in error if "demand" not in line else "ignore, verify or require" in error
+    with guarded(bus, signer, "orders.> ignore"):
+        pass
+
+
+def test_forbidden_to_others(bus, conn, signer):
+    """A rule lets somebody look and not drop."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to be somebody else")
+    with guarded(bus, signer, more=["--allow=user:nobody control quarantine-list", "--socket-mode=0666"]) as router:
+        conn.emit("orders.a", b"1")
+        wait_entries(router, 1)
+        os.chmod(router.folder, 0o755)
+
+        def ask(what, args):
+            code = ("import sys; sys.path.insert(0, %r); from harness.subscriber import request; import os; os.setuid(65534)\n"
+                    "try: print(request(%r, %r, %r))\nexcept Exception as e: print(e)")
+            done = subprocess.run([sys.executable, "-c", code % (os.path.dirname(__file__), router.socket, what, args)],
+                                  capture_output=True, text=True, timeout=30, check=True)
+            return done.stdout
+        assert "orders.a" in ask("quarantine-list", {})
+        assert "forbidden" in ask("quarantine-drop", {"id": 1})
+        assert quarantine(router)["entries"] == 1
