@@ -234,7 +234,8 @@ static const struct {
     {"router error-beyond",
      {TEXT("invalid"), TEXT("the position lies beyond the server's WAL"), .fatal = false}},
     {"router error-request",
-     {TEXT("unsupported"), TEXT("this router does not know that request; it knows: status, subscriptions, remove, seek, reload"),
+     {TEXT("unsupported"), TEXT("this router does not know that request; it knows: status, subscriptions, remove, seek, reload, "
+           "quarantine-list, quarantine-show, quarantine-drop, quarantine-release"),
       .has_id = true, .id = 2}},
     {"router error-unknown",
      {TEXT("protocol"), TEXT("a client does not send frame type 0x7e (unknown)"), .fatal = true}},
