@@ -733,6 +733,120 @@ for what, data in {
     seed("settings_file", what, data)
 
 
+# ---- what the catalog keeps, see fuzz_catalog_value.c ----
+
+V_SEALED, V_FILTERS = 1, 2
+
+
+def subscription(flags=0, behind=b"", size=0):
+    return (u8(3, flags) + u64(7) + POSITION * 4 + u64(3) + u64(4000) + u64(1000) + u64(900) + u32(size) + u64(0x77) +
+            behind + bytes(8))
+
+
+V_MARK = u64(5) + POSITION
+
+
+def kept_filter(exclusion, kind, text):
+    return u8(exclusion, kind) + struct.pack(">H", len(text)) + text.encode()
+
+
+for what, data in {
+    "plain": u8(V_SEALED) + subscription(),
+    "checksum-wrong": u8(0) + subscription(),
+    "resumes-in-a-gap": u8(V_SEALED) + subscription(3),
+    "made-by-somebody": u8(V_SEALED) + subscription(8, u32(1000)),
+    "suspended": u8(V_SEALED) + subscription(4, V_MARK + u8(7) + b"no room"),
+    "suspended-and-made": u8(V_SEALED) + subscription(12, u32(1000) + V_MARK + u8(0)),
+    "reason-longer-than-the-value": u8(V_SEALED) + subscription(4, V_MARK + u8(8) + b"no room"),
+    "reason-longer-than-is-written": u8(V_SEALED) + subscription(4, V_MARK + u8(200) + b"x" * 200),
+    "flag-that-nobody-knows": u8(V_SEALED) + subscription(0x80),
+    "format-of-another-version": u8(V_SEALED) + b"\1" + subscription()[1:],
+    "short": u8(V_SEALED) + subscription()[:-1],
+    "filters-none": u8(V_FILTERS),
+    "filters": u8(V_FILTERS) + kept_filter(0, 0, "orders.>") + kept_filter(0, 1, "a b") + kept_filter(1, 2, "x"),
+    "filters-exclusion-first": u8(V_FILTERS) + kept_filter(1, 0, "x") + kept_filter(0, 0, "y"),
+    "filters-kind-unknown": u8(V_FILTERS) + kept_filter(0, 3, "x"),
+    "filters-cut": u8(V_FILTERS) + kept_filter(0, 0, "orders.>")[:-1],
+    "filters-list-unknown": u8(V_FILTERS) + kept_filter(2, 0, "x"),
+}.items():
+    seed("catalog_value", what, data)
+
+# ---- pages of the catalog's file, see fuzz_catalog_check.c: as LMDB has them on a machine of 64 bits, of 256 bytes ----
+
+NO_PAGE = 2**64 - 1
+BRANCH, LEAF, OVERFLOW, META = 1, 2, 4, 8
+
+
+def page(number, flags, nodes=(), tail=0):
+    upper, offsets, content = 256, [], b""
+    for node in nodes:
+        node += bytes(len(node) % 2)
+        upper -= len(node)
+        offsets.append(upper)
+        content = node + content
+    head = struct.pack("<QHHHH", number, 0, flags, 16 + 2 * len(offsets), upper - tail)
+    head += struct.pack(f"<{len(offsets)}H", *offsets)
+    return head + bytes(256 - len(head) - len(content)) + content
+
+
+def leaf(key, value, flags=0):
+    return struct.pack("<IHH", len(value), flags, len(key)) + key + value
+
+
+def below(key, number):
+    return struct.pack("<IHH", number & 0xFFFFFFFF, number >> 32, len(key)) + key
+
+
+def tree(root=NO_PAGE, depth=0, leaves=0, entries=0, branches=0, size=0, flags=0):
+    return struct.pack("<IHHQQQQQ", size, flags, depth, branches, leaves, 0, entries, root)
+
+
+def pages_of(entries, frees, last, *further):
+    def meta(transaction):
+        body = struct.pack("<IIQQ", 0xBEEFC0DE, 1, 0, 0) + tree(size=256, flags=0x4008, **frees) + tree(**entries)
+        body += struct.pack("<QQ", last, transaction)
+        return struct.pack("<QHHI", transaction % 2, 0, META, 0) + body + bytes(240 - len(body))
+    return meta(0) + meta(1) + b"".join(further)
+
+
+ONE = {"root": 2, "depth": 1, "leaves": 1, "entries": 2}
+TWO_LEVELS = {"root": 2, "depth": 2, "leaves": 2, "entries": 2, "branches": 1}
+FREE = {"root": 3, "depth": 1, "leaves": 1, "entries": 1}
+AB = page(2, LEAF, [leaf(b"a", b"one"), leaf(b"b", b"two")])
+
+
+def free_list(*numbers):
+    return page(3, LEAF, [leaf(struct.pack("<Q", 9), struct.pack(f"<{len(numbers) + 1}Q", len(numbers), *numbers))])
+
+
+for what, data in {
+    "empty-file": b"",
+    "empty": pages_of({}, {}, 1),
+    "one-leaf": pages_of(ONE, {}, 2, AB),
+    "two-levels": pages_of(TWO_LEVELS, {}, 4, page(2, BRANCH, [below(b"", 3), below(b"b", 4)]),
+                           page(3, LEAF, [leaf(b"a", b"1")]), page(4, LEAF, [leaf(b"b", b"2")])),
+    "branch-above-its-leaf": pages_of(TWO_LEVELS, {}, 4, page(2, BRANCH, [below(b"", 3), below(b"c", 4)]),
+                                      page(3, LEAF, [leaf(b"a", b"1")]), page(4, LEAF, [leaf(b"b", b"2")])),
+    "branch-to-itself": pages_of(TWO_LEVELS, {}, 4, page(2, BRANCH, [below(b"", 2), below(b"b", 2)])),
+    "branch-beyond": pages_of(TWO_LEVELS, {}, 4, page(2, BRANCH, [below(b"", 3), below(b"b", 0xFFFFFFFFFFFF)])),
+    "free-pages": pages_of(ONE, FREE, 5, AB, free_list(5, 4), bytes(512)),
+    "free-page-in-use": pages_of(ONE, FREE, 5, AB, free_list(5, 2), bytes(512)),
+    "free-pages-rise": pages_of(ONE, FREE, 5, AB, free_list(4, 5), bytes(512)),
+    "free-pages-on-pages-of-their-own": pages_of(
+        ONE, FREE, 5, AB, page(3, LEAF, [struct.pack("<IHH", 16, 1, 8) + struct.pack("<QQ", 9, 4)]),
+        struct.pack("<QHHI", 4, 0, OVERFLOW, 1) + struct.pack("<QQ", 1, 5) + bytes(224), bytes(256)),
+    "keys-fall": pages_of(ONE, {}, 2, page(2, LEAF, [leaf(b"b", b"1"), leaf(b"a", b"2")])),
+    "entries-miscounted": pages_of(dict(ONE, entries=3), {}, 2, AB),
+    "too-deep": pages_of(dict(ONE, depth=33), {}, 2, AB),
+    "last-page-beyond": pages_of(ONE, {}, 3, AB),
+    "upper-beyond": pages_of(ONE, {}, 2, AB[:14] + b"\x01\x01" + AB[16:]),
+    "node-beyond": pages_of(ONE, {}, 2, AB[:16] + b"\xfa\x00" + AB[18:]),
+    "value-beyond": pages_of(ONE, {}, 2, page(2, LEAF, [struct.pack("<IHH", 0xFFFFFFFF, 0, 1) + b"a"])),
+}.items():
+    seed("catalog_check", what, u8(0), data)
+seed("catalog_check", "size-wrong", u8(1), pages_of(ONE, {}, 2, AB))
+
+
 def main():
     arguments = sys.argv[1:]
     check = arguments[:1] == ["--check"]
