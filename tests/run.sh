@@ -24,8 +24,8 @@ asan=$root/build-asan
 plain=$root/build-plain
 fuzz=$root/build-fuzz
 thread=$root/build-thread
-# Of each fuzzer in ci: 12 of them on two cores take 45 s.
-fuzz_ci_seconds=7
+# Of each fuzzer in ci: 24 of them on two cores take a minute.
+fuzz_ci_seconds=5
 # shellcheck source=tests/install.sh
 . "$root/tests/install.sh"
 # shellcheck source=tests/majors.sh
@@ -51,8 +51,8 @@ build()
 }
 
 # Where the tests' servers keep their files: in memory, where there is plenty of it and nothing forbids, since a run makes
-# and removes some 300 clusters and writes gigabytes of WAL. With four workers 2.2 GB were seen at its most, and a message of 500 MB
-# is among the tests now.
+# and removes some 300 clusters and writes gigabytes of WAL. With four workers 2.2 GB were seen at its most; with six it is
+# half as much again, and a message of 500 MB is among the tests.
 servers_need_mb=8192
 servers=
 servers_in_memory()
@@ -248,8 +248,8 @@ test_integration()
     done
     rm -f "$asan/pytest.xml"
     servers_in_memory
-    # Most of a test is waiting.
-    /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$((2 * $(nproc)))" --dist loadgroup \
+    # Most of a test is waiting: of a core it takes a sixth.
+    /usr/bin/python3 -B -m pytest -q -p no:cacheprovider -n "$((3 * $(nproc)))" --dist loadgroup \
         --junitxml="$asan/pytest.xml" "$@" "${targets[@]}" >"$asan/integration.log" 2>&1 ||
         failed+=("pytest: exit status $?")
     results+=("$asan/pytest.xml")

@@ -20,8 +20,10 @@ TEST_SECONDS = 240
 
 # Files of which one major takes longest, half a minute to three: they are begun first, so that at the end no worker is
 # left alone with one.
-LONG_FILES = ("test_schedules", "test_state", "test_commands", "test_large", "test_slow", "test_quiet", "test_shutdown", "test_preconditions",
-              "test_faults", "test_silence", "test_quickstart", "test_cost", "test_timeline")
+LONG_FILES = ("test_slow", "test_commands", "test_schedules", "test_large", "test_hostile", "test_state", "test_quiet",
+              "test_silence", "test_shutdown", "test_retention", "test_protocol", "test_preconditions", "test_faults",
+              "test_policy", "test_documents", "test_timeline", "test_timeouts", "test_subscribe_example",
+              "test_quickstart", "test_cost")
 
 
 def pytest_configure(config):
