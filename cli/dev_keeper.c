@@ -471,7 +471,7 @@ _Noreturn void dev_keeper_run(const struct dev_plan *plan, int hold_fd, int read
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_SETMASK, &signals, NULL);
-    signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGPIPE, SIG_IGN);
     k.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     clear_environment();

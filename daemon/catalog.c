@@ -317,7 +317,7 @@ int catalog_open(const char *folder, struct catalog **ret, char why[CATALOG_WHY_
             say(why, "cannot open \"%s\": %s", c->path, strerror(-r));
     }
     if (r < 0) {
-        c = catalog_close(c);
+        (void)catalog_close(c);
         return r;
     }
     *ret = c;

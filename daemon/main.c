@@ -51,7 +51,7 @@ static void print_help(void)
                    "4 the slot or the server is not what it was: the operator must decide.\n\n"
                    "Example:\n"
                    "  walbusd --dsn 'host=/run/postgresql dbname=shop user=walbus'\n");
-    fputs(buf_str(&text), stdout);
+    (void)fputs(buf_str(&text), stdout);
     buf_deinit(&text);
 }
 
@@ -61,11 +61,11 @@ static int usage(const char *fmt, ...)
 {
     va_list ap;
 
-    fputs("walbusd: ", stderr);
+    (void)fputs("walbusd: ", stderr);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    (void)vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fputs(" (walbusd --help)\n", stderr);
+    (void)fputs(" (walbusd --help)\n", stderr);
     return ROUTER_EXIT_USAGE;
 }
 
@@ -76,10 +76,10 @@ static int unknown_option(const char *word)
     while (*name == '-')
         name++;
     const char *near = settings_nearest(name);
-    fprintf(stderr, "walbusd: unknown option \"%s\"", word);
+    (void)fprintf(stderr, "walbusd: unknown option \"%s\"", word);
     if (near)
-        fprintf(stderr, ", did you mean --%s?", near);
-    fputs(" (walbusd --help)\n", stderr);
+        (void)fprintf(stderr, ", did you mean --%s?", near);
+    (void)fputs(" (walbusd --help)\n", stderr);
     return ROUTER_EXIT_USAGE;
 }
 
@@ -112,7 +112,7 @@ static int read_options(int argc, char **argv, struct settings *settings, const 
             return ROUTER_EXIT_OK;
         }
         if (option == OPTION_VERSION) {
-            puts("walbusd " WALBUS_VERSION);
+            (void)puts("walbusd " WALBUS_VERSION);
             return ROUTER_EXIT_OK;
         }
         if (option == OPTION_CONFIG) {
@@ -146,7 +146,7 @@ static int check_dsn(const struct settings *settings)
         status = usage("dsn: %s", r == -ENOMEM ? "no memory" : buf_str(&why));
     else if (settings->dsn && settings->sources[row - settings_rows] == SETTING_OPTION &&
              connect_dsn_has_password(settings->dsn))
-        fputs("walbusd: warning: a password in --dsn can be read by every user of this machine; "
+        (void)fputs("walbusd: warning: a password in --dsn can be read by every user of this machine; "
               "PGPASSFILE names a file for it\n", stderr);
     buf_deinit(&why);
     return status;
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
     bool accept_gap = false;
 
     if (fd_open_standard() < 0 || sodium_init() < 0 || settings_init(&settings) < 0) {
-        fputs("walbusd: no memory, or no descriptors\n", stderr);
+        (void)fputs("walbusd: no memory, or no descriptors\n", stderr);
         return ROUTER_EXIT_FAILURE;
     }
     int status = read_settings(argc, argv, &settings, &above, &origin, &accept_gap);

@@ -14,7 +14,7 @@ static void refuse(struct session *s, const char *code, const char *fmt, ...)
     va_list ap;
 
     va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     session_error(s, code, text, true);
 }

@@ -67,7 +67,7 @@ int main(int argc, char **argv)
     }
     while (walbus_subscription_next(sub, -1, &d) == WALBUS_OK) {
         if (walbus_delivery_kind(d) == WALBUS_DELIVERY_READY)
-            fputs("ready\n", stderr);
+            (void)fputs("ready\n", stderr);
         if (walbus_delivery_kind(d) == WALBUS_DELIVERY_MESSAGE && !is_repeated(d))
             handle(d);
         /* Others too: PROGRESS stands for what was withheld. */
