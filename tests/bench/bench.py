@@ -422,13 +422,25 @@ def instructions(write):
             f.write("\n")
 
 
+def add_words(parser, words):
+    """Any of these, or none: argparse's own choices refuse none of them."""
+    def word(text):
+        if text not in words:
+            raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(words)}")
+        return text
+    parser.add_argument("what", type=word, metavar="|".join(words), nargs="*")
+
+
+WORDS = ("drain", "latency", "sign", "instructions")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("drain", "latency", "sign", "instructions"), nargs="*")
+    add_words(parser, WORDS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    for what in arguments.what or ("drain", "latency", "sign", "instructions"):
+    for what in arguments.what or WORDS:
         if what == "instructions":
             instructions(arguments.write)
         else:

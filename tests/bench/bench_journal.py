@@ -240,7 +240,7 @@ WHAT = {"durable": durable, "replay": replay, "latency": latency, "away": away, 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*WHAT], nargs="*")
+    bench.add_words(parser, WHAT)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     for what in arguments.what or WHAT:

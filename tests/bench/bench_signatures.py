@@ -87,8 +87,9 @@ def children_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def drain(backlog, args=()):
-    """Seconds, and CPU seconds that server and subscriber took of them."""
+def drain(backlog, args=(), checked=0):
+    """Seconds, and CPU seconds that server and subscriber took of them. `checked` messages were found valid: it is made
+    sure that the router did what is measured."""
     slot = backlog.take()
     with Router(backlog.server.dsn(), slot=slot, build=bench.build(), args=["--journal-size", "2GB", *args]) as router:
         with bench.server_that_waits(backlog.server):
@@ -101,6 +102,9 @@ def drain(backlog, args=()):
             sys.exit("bench_signatures.py: the subscriber failed\n" + router.log())
         took = time.monotonic() - began
         others += server_seconds(backlog.server) + children_seconds()
+        found = {status: n for status, n in router.status()["signatures"].items() if n > 0}
+        if found != ({"valid": checked} if checked else {}):
+            sys.exit(f"bench_signatures.py: the router has checked {found}\n" + router.log())
     backlog.used(slot)
     return took, others
 
@@ -117,7 +121,7 @@ def require(rounds, messages):
             f.write(bench.signatures("trust", PREFIX))
         for _ in range(rounds):
             before.append(bare())
-            took, others = drain(backlog, ["--trust-file", trust, "--policy", "> require"])
+            took, others = drain(backlog, ["--trust-file", trust, "--policy", "> require"], messages)
             behind.append(bare())
             router.append(backlog.messages / took)
             shares.append(others / took / WORKERS)
@@ -158,7 +162,7 @@ WHAT = {"require": require, "ignore": ignore}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*WHAT], nargs="*")
+    bench.add_words(parser, WHAT)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, help="so many, to see whether it runs; the figures then say nothing")
     arguments = parser.parse_args()
