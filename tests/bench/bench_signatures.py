@@ -70,16 +70,21 @@ def backlog_of(kind, messages, slots):
         yield bench.Backlog(server, messages, slots, fill(messages, kind))
 
 
+def process_times(pid):
+    """Parent, and CPU seconds."""
+    with open(f"/proc/{pid}/stat", encoding="latin-1") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return int(fields[1]), (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def server_seconds(server):
     """CPU time of the server's processes that live."""
-    ticks = 0
+    seconds = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            with open(f"/proc/{pid}/stat", encoding="latin-1") as f:
-                fields = f.read().rpartition(")")[2].split()
-            if int(fields[1]) == server.pid:
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+            parent, took = process_times(pid)
+            seconds += took if parent == server.pid else 0
+    return seconds
 
 
 def children_seconds():
@@ -88,43 +93,46 @@ def children_seconds():
 
 
 def drain(backlog, args=(), checked=0):
-    """Seconds, and CPU seconds that server and subscriber took of them. `checked` messages were found valid: it is made
-    sure that the router did what is measured."""
+    """Seconds, CPU seconds that server and subscriber took of them, and the router's. `checked` messages were found
+    valid: it is made sure that the router did what is measured."""
     slot = backlog.take()
     with Router(backlog.server.dsn(), slot=slot, build=bench.build(), args=["--journal-size", "2GB", *args]) as router:
         with bench.server_that_waits(backlog.server):
             router.spawn()
             wait_for(router.status, 20, "the router answers")
             subscriber, = bench.tails(router, 1, backlog.messages)
-            others = -server_seconds(backlog.server) - children_seconds()
+            others, own = -server_seconds(backlog.server) - children_seconds(), -process_times(router.process.pid)[1]
             began = time.monotonic()
         if subscriber.wait(600) != 0:
             sys.exit("bench_signatures.py: the subscriber failed\n" + router.log())
         took = time.monotonic() - began
         others += server_seconds(backlog.server) + children_seconds()
+        own += process_times(router.process.pid)[1]
         found = {status: n for status, n in router.status()["signatures"].items() if n > 0}
         if found != ({"valid": checked} if checked else {}):
             sys.exit(f"bench_signatures.py: the router has checked {found}\n" + router.log())
     backlog.used(slot)
-    return took, others
+    return took, others, own
 
 
 def bare():
-    return json.loads(bench.signatures("threads", WORKERS, CONTENT_SIZE, BARE_SECONDS))["rate"]
+    return json.loads(bench.signatures("threads", WORKERS, CONTENT_SIZE, BARE_SECONDS))
 
 
 def require(rounds, messages):
-    before, behind, router, shares = [], [], [], []
+    before, behind, router, shares, dearer = [], [], [], [], []
     with backlog_of("signed", messages, rounds) as backlog:
         trust = os.path.join(backlog.server.folder, "trust")
         with open(trust, "wb") as f:
             f.write(bench.signatures("trust", PREFIX))
         for _ in range(rounds):
-            before.append(bare())
-            took, others = drain(backlog, ["--trust-file", trust, "--policy", "> require"], messages)
-            behind.append(bare())
-            router.append(backlog.messages / took)
+            calls = bare()
+            took, others, own = drain(backlog, ["--trust-file", trust, "--policy", "> require"], messages)
+            before.append(calls["rate"])
+            behind.append(bare()["rate"])
+            router.append(messages / took)
             shares.append(others / took / WORKERS)
+            dearer.append(1e6 * own / messages / calls["cpu_us"])
     reference = [(a + b) / 2 for a, b in zip(before, behind)]
     ratio, share = bench.ratios(zip(router, reference)), statistics.median(shares)
     print(f"signed events of {CONTENT_SIZE} bytes a second, {WORKERS} threads")
@@ -134,6 +142,7 @@ def require(rounds, messages):
           f"{bench.verdict('require', round(ratio, 3), BOUNDS['require'], True)}")
     print(f"  server and subscriber {share:.3f} of {WORKERS} cores; "
           f"the router has {ratio / (1 - share):.3f} of what they leave")
+    print(f"  router's CPU time     {statistics.median(dearer):.3f} of the bare calls', all its threads")
 
 
 def ignore(rounds, messages):
