@@ -33,12 +33,6 @@ const char *explain_kind_text(enum explain_kind kind)
     return names[kind];
 }
 
-static void put_hex(struct buf *out, struct bytes data)
-{
-    for (size_t i = 0; i < data.size; i++)
-        buf_printf(out, "%02x", data.data[i]);
-}
-
 /* "text.", without the full stop, behind what is there already. */
 static void put_reason(struct buf *out, const char *text)
 {
@@ -64,7 +58,7 @@ static enum explain_kind what_signed(struct bytes content, struct buf *out)
 
     if (refused == COSE_SIGN1_OK) {
         buf_append_str(out, "a signed event, by the key ");
-        put_hex(out, m.kid);
+        text_put_hex(out, m.kid);
         enum cbor_fault fault = event_decode_map(m.payload, &event);
         if (fault != CBOR_OK) {
             buf_append_str(out, ", but its payload is no event: ");
@@ -97,7 +91,7 @@ static enum explain_kind what_else(struct bytes content, struct buf *out)
         return what_signed(content, out);
     if (cose_key_decode_public(content, &key) == COSE_KEY_OK) {
         buf_append_str(out, "a public key, with the id ");
-        put_hex(out, cose_key_kid(&key));
+        text_put_hex(out, cose_key_kid(&key));
         return EXPLAIN_COSE_KEY;
     }
     if (is_container(content) && cbor_check(content, NULL) == CBOR_OK) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "codec/cbor.h"
 #include "codec/cose_key.h"
 #include "explain.h"
@@ -47,12 +48,6 @@ struct rows {
     bool failed;
 };
 
-static void put_hex(struct buf *out, struct bytes data, const char *between)
-{
-    for (size_t i = 0; i < data.size; i++)
-        buf_printf(out, "%s%02x", i > 0 ? between : "", data.data[i]);
-}
-
 static void print_line(struct rows *rows)
 {
     rows->failed = rows->failed || rows->line.failed;
@@ -67,7 +62,8 @@ static void print_row(void *context, const struct explain_row *row)
 
     buf_printf(line, "%0*zx  ", rows->offset_width, row->offset);
     size_t start = line->size;
-    put_hex(line, row->bytes, " ");
+    for (size_t i = 0; i < row->bytes.size; i++)
+        buf_printf(line, "%s%02x", i > 0 ? " " : "", row->bytes.data[i]);
     if (row->left_out > 0)
         buf_append_str(line, "…                        "); /* one column, three bytes */
     while (!line->failed && line->size - start < HEX_WIDTH)
@@ -92,7 +88,7 @@ static void print_row_json(void *context, const struct explain_row *row)
         buf_printf(line, "\"left_out\":%zu,", row->left_out);
     } else {
         buf_append_str(line, "\"bytes\":\"");
-        put_hex(line, row->bytes, "");
+        text_put_hex(line, row->bytes);
         buf_append_str(line, "\",");
     }
     buf_append_str(line, "\"text\":");

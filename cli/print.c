@@ -43,17 +43,6 @@ static void put_key(struct buf *out, const char *name)
     buf_append_str(out, "\":");
 }
 
-/* As digits alone. */
-static void put_hex(struct buf *out, struct bytes data)
-{
-    char *to = (char *)buf_reserve(out, 2 * data.size + 1);
-
-    if (!to)
-        return;
-    (void)text_hex(data.data, data.size, to);
-    out->size += 2 * data.size;
-}
-
 static void put_base64_member(struct buf *out, const char *name, struct bytes data)
 {
     put_key(out, name);
@@ -215,7 +204,7 @@ static void put_signature_member(struct buf *out, const struct walbus_delivery *
     buf_append_str(out, walbus_signature_text(signature));
     if (kid.data) {
         buf_append_str(out, "\",\"kid\":\"");
-        put_hex(out, kid);
+        text_put_hex(out, kid);
     }
     buf_append_str(out, "\"}");
 }
@@ -302,7 +291,7 @@ static void put_opaque(const struct print *p, struct buf *out, struct bytes cont
         text_put_visible(out, content);
     else {
         buf_append_str(out, "h'");
-        put_hex(out, content);
+        text_put_hex(out, content);
         buf_append_u8(out, '\'');
     }
 }
@@ -321,7 +310,7 @@ static void put_signature(const struct print *p, struct buf *out, const struct w
     buf_append_str(out, walbus_signature_text(signature));
     if (kid.data) {
         buf_append_u8(out, ' ');
-        put_hex(out, kid);
+        text_put_hex(out, kid);
     }
     buf_append_u8(out, ')');
     colour(p, out, COLOUR_END);

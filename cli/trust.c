@@ -65,12 +65,6 @@ static int take_option(void *state, const struct cli_option *option, const char 
     return CLI_OK;
 }
 
-static void put_kid(struct buf *out, struct bytes kid)
-{
-    for (size_t i = 0; i < kid.size; i++)
-        buf_printf(out, "%02x", kid.data[i]);
-}
-
 /* ---- changing the file ---- */
 
 /* The file that is to be changed, held against others who change it. */
@@ -163,7 +157,7 @@ static void tell(const char *done, struct bytes kid, const char *rest)
     struct buf line = BUF_INIT;
 
     buf_printf(&line, "%s ", done);
-    put_kid(&line, kid);
+    text_put_hex(&line, kid);
     buf_printf(&line, "%s.\n", rest);
     (void)fputs(buf_str(&line), stdout);
     buf_deinit(&line);
@@ -252,13 +246,12 @@ static int add(struct cli *cli, const struct trust_command *t, const char *path,
 
 static int take_kid(const char *text, uint8_t out[COSE_KEY_KID_MAX], struct bytes *ret)
 {
-    size_t size = strlen(text);
+    uint8_t size;
 
-    if (size == 0 || size % 2 != 0 || size > 2 * (size_t)COSE_KEY_KID_MAX ||
-        text_from_hex(text, size, out) < 0)
+    if (!trust_kid_parse(bytes_of_text(text), out, &size))
         return cli_usage(
             NAME, "'%s' is no key's id: that is written in pairs of hexadecimal digits.", text);
-    *ret = (struct bytes){out, size / 2};
+    *ret = (struct bytes){out, size};
     return CLI_OK;
 }
 
@@ -302,7 +295,7 @@ static void put_key_json(struct buf *out, const struct trust_key *key)
     uint8_t encoded[COSE_KEY_PUBLIC_ENCODED_MAX];
 
     buf_append_str(out, "{\"kid\":\"");
-    put_kid(out, cose_key_kid(&key->key));
+    text_put_hex(out, cose_key_kid(&key->key));
     buf_append_str(out, "\",\"key\":\"");
     print_base64(out, (struct bytes){encoded, cose_key_encode_public(&key->key, encoded)});
     buf_append_str(out, "\",\"allow\":[");
@@ -325,7 +318,7 @@ static void put_key_json(struct buf *out, const struct trust_key *key)
 /* The id, then what is to be known below it: ids and patterns have any length. */
 static void put_key(struct buf *out, const struct trust_key *key)
 {
-    put_kid(out, cose_key_kid(&key->key));
+    text_put_hex(out, cose_key_kid(&key->key));
     buf_append_u8(out, '\n');
     for (size_t i = 0; i < key->n_allow; i++) {
         buf_append_str(out, "  allow ");

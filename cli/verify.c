@@ -67,12 +67,6 @@ struct answer {
     struct buf reason;
 };
 
-static void put_kid(struct buf *out, struct bytes kid)
-{
-    for (size_t i = 0; i < kid.size; i++)
-        buf_printf(out, "%02x", kid.data[i]);
-}
-
 /* On stdout, or when that cannot be written on stderr. The exit status. */
 static int print_answer(const struct cli *cli, const struct answer *a)
 {
@@ -83,7 +77,7 @@ static int print_answer(const struct cli *cli, const struct answer *a)
         buf_printf(&out, "{\"status\":\"%s\",", status);
         if (a->kid.data) {
             buf_append_str(&out, "\"kid\":\"");
-            put_kid(&out, a->kid);
+            text_put_hex(&out, a->kid);
             buf_append_str(&out, "\",");
         }
         buf_append_str(&out, "\"reason\":");
@@ -93,7 +87,7 @@ static int print_answer(const struct cli *cli, const struct answer *a)
         buf_printf(&out, "status: %s\n", status);
         if (a->kid.data) {
             buf_append_str(&out, "kid: ");
-            put_kid(&out, a->kid);
+            text_put_hex(&out, a->kid);
             buf_append_u8(&out, '\n');
         }
         buf_append_str(&out, "reason: ");
@@ -142,11 +136,11 @@ static void put_other_key(struct buf *out, struct bytes kid, const struct cose_k
                           const char *path)
 {
     buf_append_str(out, "The message names the key ");
-    put_kid(out, kid);
+    text_put_hex(out, kid);
     buf_append_str(out, ", and ");
     text_put_visible(out, bytes_of_text(path));
     buf_append_str(out, " is the key ");
-    put_kid(out, cose_key_kid(key));
+    text_put_hex(out, cose_key_kid(key));
     buf_append_u8(out, '.');
 }
 
@@ -249,7 +243,7 @@ static void put_trust_of_key(const struct cose_key *key, struct buf *out)
     size_t size = cose_key_encode_public(key, encoded);
 
     buf_append_u8(out, '[');
-    put_kid(out, cose_key_kid(key));
+    text_put_hex(out, cose_key_kid(key));
     buf_append_str(out, "]\nkey = ");
     print_base64(out, (struct bytes){encoded, size});
     buf_append_str(out, "\nallow = >\n");

@@ -5,6 +5,8 @@
 
 /* Of a prefix in a log line. */
 #define PREFIX_SHOWN 200u
+/* Of a key's id, which in foreign content is as long as somebody likes; no key has a longer one. */
+#define KID_SHOWN COSE_KEY_KID_MAX
 
 void check_tally_add(struct check_tally *t, struct bytes prefix, const struct check_note *note)
 {
@@ -15,8 +17,7 @@ void check_tally_add(struct check_tally *t, struct bytes prefix, const struct ch
     buf_clear(&t->kid);
     text_put_visible(&t->prefix, (struct bytes){prefix.data, MIN(prefix.size, (size_t)PREFIX_SHOWN)});
     buf_append_str(&t->reason, note->reason ? note->reason : "");
-    for (size_t i = 0; i < note->kid.size; i++)
-        buf_printf(&t->kid, "%02x", note->kid.data[i]);
+    text_put_hex(&t->kid, (struct bytes){note->kid.data, MIN(note->kid.size, (size_t)KID_SHOWN)});
 }
 
 void check_tally_log(struct check_tally *t, struct logger *log, uint64_t now, bool withheld, uint64_t in_quarantine)

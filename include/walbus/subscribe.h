@@ -156,7 +156,8 @@ struct walbus_delivery;
 /** Deliver only messages whose signature is WALBUS_SIGNATURE_VALID by `trust`, which is needed. What is withheld
  *  is passed over as if no filter had matched it, and counted: walbus_subscription_withheld(). BEGIN and COMMIT
  *  come all the same; in place of a withheld message outside of a transaction comes PROGRESS of its position, to be
- *  acknowledged as ever. When the trust file changes, what was passed over does not come again. */
+ *  acknowledged as ever: the router keeps for a durable name what was not. When the trust file changes, what was passed
+ *  over does not come again. */
 #define WALBUS_VALID_ONLY 0x10u
 
 struct walbus_subscription_options {

@@ -223,6 +223,16 @@ char *text_hex(const void *data, size_t size, char *out)
     return out;
 }
 
+void text_put_hex(struct buf *out, struct bytes data)
+{
+    char *to = (char *)buf_reserve(out, 2 * data.size + 1);
+
+    if (!to)
+        return;
+    (void)text_hex(data.data, data.size, to);
+    out->size += 2 * data.size;
+}
+
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')

@@ -46,6 +46,9 @@ const char *text_nearest(const char *word, const char *const *list);
 /** Lower-case hex of `size` bytes and a NUL into out[2 * size + 1]; returns `out`. */
 char *text_hex(const void *data, size_t size, char *out);
 
+/** Appends the same without the NUL. */
+void text_put_hex(struct buf *out, struct bytes data);
+
 /** The bytes that `size` hexadecimal digits of either case write, size / 2 of them, into `out`.
  *  -EINVAL: something else, or an odd number. */
 int text_from_hex(const char *text, size_t size, uint8_t *out) MUST_CHECK;

@@ -325,11 +325,18 @@ int cose_sign1_verify(const struct cose_sign1 *message, const struct cose_key *k
                                                                           : COSE_SIGN1_SIGNATURE;
 }
 
-/* ---- signing ----  What is signed and the message end in the same byte string, so they can share
- *it. In `room`:  signed     gap? 84 "Signature1" protected external_aad | payload message
- *(before) d2 84 protected unprotected  | payload | signature  The message's front is written over
- *the other's once the signature is made, so that it ends where the payload begins. The gap is for
- *the case that the unprotected header is so long that the message's is the longer front. */
+/* ---- signing ---- */
+
+/*
+ * What is signed and the message end in the same byte string, so they can share it. In `room`:
+ *
+ *     signed     gap?  84 "Signature1" protected external_aad | payload
+ *     message          (before)  d2 84 protected unprotected  | payload | signature
+ *
+ * The message's front is written over the other's once the signature is made, so that it ends where
+ * the payload begins. The gap is for an unprotected header so long that the message's is the longer
+ * front.
+ */
 
 int cose_sign1_sign(const struct cose_sign1_parts *parts,
                     const uint8_t secret[COSE_KEY_SECRET_SIZE], struct buf *room, struct bytes *ret)

@@ -215,24 +215,11 @@ static bool section_is_whole(struct parser *p)
     return p->result == 0;
 }
 
-static int hex_digit(uint8_t c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 bool trust_kid_parse(struct bytes hex, uint8_t kid[COSE_KEY_KID_MAX], uint8_t *ret_size)
 {
-    if (hex.size == 0 || hex.size % 2 != 0 || hex.size / 2 > COSE_KEY_KID_MAX)
+    if (hex.size == 0 || hex.size / 2 > COSE_KEY_KID_MAX ||
+        text_from_hex((const char *)hex.data, hex.size, kid) < 0)
         return false;
-    for (size_t i = 0; i < hex.size; i++)
-        if (hex_digit(hex.data[i]) < 0)
-            return false;
-    for (size_t i = 0; i < hex.size / 2; i++)
-        kid[i] = (uint8_t)(hex_digit(hex.data[2 * i]) << 4 | hex_digit(hex.data[2 * i + 1]));
     *ret_size = (uint8_t)(hex.size / 2);
     return true;
 }
