@@ -38,7 +38,7 @@ static void refused(struct walbus_publisher *p, const char *path, const char *au
                   walbus_publisher_error(p));
 }
 
-/* What is signed with it, test_signatures.py sees. */
+/* What is signed with it, test_signed.py sees. */
 START_TEST(a_key_is_set_and_taken_away)
 {
     struct walbus_publisher *p = publisher();
