@@ -6,6 +6,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "client/frame_reader.h"
+
+/** So much of what verifying took is kept for the next message: as much as of what was received. */
+#define SCRATCH_KEEP FRAME_READER_SIZE
 
 /** There is no object yet whose error could say what is wrong with the file. */
 enum walbus_result subscription_take_trust(struct walbus_subscription *s,
@@ -55,8 +59,12 @@ int subscription_verify(struct walbus_subscription *s, const struct frame_messag
     case TRUST_FILE_SAME:
         break;
     }
-    return delivery_verify(&s->delivery, message, s->trust.trust, bytes_of_text(s->audience),
-                           &s->scratch);
+    int rc = delivery_verify(&s->delivery, message, s->trust.trust, bytes_of_text(s->audience),
+                             &s->scratch);
+
+    if (s->scratch.cap > SCRATCH_KEEP)
+        buf_deinit(&s->scratch);
+    return rc;
 }
 
 uint64_t walbus_subscription_withheld(const struct walbus_subscription *s)

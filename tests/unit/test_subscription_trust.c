@@ -169,6 +169,31 @@ START_TEST(no_received_time_leaves_out_max_delay)
 }
 END_TEST
 
+/* Verifying copies the content, and the longest has hundreds of megabytes. */
+START_TEST(no_more_memory_than_for_receiving_is_kept)
+{
+    char *path = trust_file(1, "allow = >\n");
+    struct pair pair = nth_pair(1);
+    const size_t size = 1 << 20;
+    struct bytes payload = {calloc(1, size), size}, content;
+    const struct signed_event_scope scope = {unit_bytes(PREFIX), {NULL, 0}};
+    struct buf room = BUF_INIT;
+    struct fake_router f;
+
+    greet(&f, path, NULL, 0);
+    ck_assert_int_eq(
+        signed_event_sign(payload, &scope, &pair.key, pair.secret, &room, &content), 0);
+    const struct frame_message m = {.prefix = scope.prefix, .content = content};
+    ck_assert_int_eq(subscription_verify(f.sub, &m), 0);
+    ck_assert_ptr_nonnull(strstr(f.sub->delivery.verified.reason, "The payload is signed, but"));
+    ck_assert_uint_le(f.sub->scratch.cap, (size_t)256 * 1024);
+    fake_close(&f);
+    buf_deinit(&room);
+    unit_free(payload);
+    drop(path);
+}
+END_TEST
+
 /* ---- WALBUS_VALID_ONLY ---- */
 
 static void is_at(const struct walbus_delivery *d, struct position p)
@@ -475,7 +500,8 @@ START_TEST(what_cannot_be_opened)
 END_TEST
 
 UNIT_MAIN("subscription_trust", every_message_is_verified, without_a_trust_file_nothing_is_known,
-          what_is_not_in_time, no_received_time_leaves_out_max_delay, only_what_is_valid,
+          what_is_not_in_time, no_received_time_leaves_out_max_delay,
+          no_more_memory_than_for_receiving_is_kept, only_what_is_valid,
           what_was_withheld_is_behind_it, many_are_passed_over_in_several_steps,
           what_is_withheld_and_not_acknowledged_stays_the_routers, keys_come_and_go,
           a_broken_file_changes_nothing_and_is_told_once, a_long_complaint_is_told_to_its_end,
