@@ -351,7 +351,7 @@ static int take(struct scan *s, const struct quarantine_record *record)
     r = quarantine_file_fixed(q, &e, &m);
     if (r < 0)
         return r;
-    if (m.id <= s->last_id) /* nobody writes that */
+    if (m.id <= s->last_id || m.id == UINT64_MAX) /* nobody writes that */
         return -EBADMSG;
     s->last_id = m.id;
     e.id = m.id;

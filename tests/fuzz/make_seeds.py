@@ -664,6 +664,42 @@ for what, data in {
 }.items():
     seed("segment", what, data)
 
+# ---- the quarantine's records; their checksums are put right by the fuzzer ----
+
+
+def quarantined(number, prefix=b"orders.created", kid=b"\1\2\3", reason=b"Not signed.", content=b"17", era=1, zero=0):
+    body = (u64(number) + u64(77) + u32(era) + u32(0) + u32(1) + u64(number & 0xffff) + u32(0) + u64(0x100) + u32(7) + u32(1) +
+            u64(TIME) + u64(TIME) + bytes(range(32)) + u32(len(prefix)) + struct.pack(">HH", len(kid), len(reason)) + u32(zero) +
+            prefix + kid + reason + content)
+    return quarantine_record(1, body)
+
+
+def quarantine_record(kind, body, magic=b"wbqr", zeros=b"\0\0\0"):
+    return magic + u8(kind) + zeros + u64(len(body)) + bytes(16) + body
+
+
+def gone(number, why=1):
+    return quarantine_record(2, u64(number) + u32(why))
+
+
+for what, records in {
+    "empty": b"",
+    "one": quarantined(1),
+    "two-and-gone": quarantined(1) + quarantined(5, content=b"") + gone(1) + quarantined(6, prefix=b"", kid=b"", reason=b""),
+    "gone-twice": quarantined(2) + gone(2, 3) + gone(2) + gone(9, 2),
+    "not-rising": quarantined(5) + quarantined(5) + quarantined(4) + quarantined(6),
+    "no-id": quarantined(0) + quarantined(1),
+    "not-zero": quarantined(1, zero=1) + quarantined(2),
+    "last-id": quarantined(2**64 - 2) + quarantined(2**64 - 1),
+    "lengths": quarantine_record(1, quarantined(3)[32:-30]) + quarantined(4),
+    "magic-within": quarantined(1, content=b"wbqr" + gone(1)) + quarantine_record(1, b"short") + quarantined(2),
+    "kind": quarantine_record(3, bytes(12)) + quarantined(1),
+    "zeros": quarantine_record(2, u64(1) + u32(1), zeros=b"\0\1\0") + quarantined(1),
+    "torn": quarantined(1) + quarantined(2)[:-1],
+}.items():
+    seed("quarantine", what, u8(1), records)
+    seed("quarantine", f"{what}-as-it-is", u8(0), records)
+
 # ---- access: a rule, a NUL, the filter's kind, its text, a NUL, a prefix ----
 
 for what, rule in {
