@@ -94,10 +94,13 @@ static int allocate(struct file_content *content, size_t size)
 
 void file_content_deinit(struct file_content *content)
 {
-    if (content->flags & FILE_PRIVATE)
+    if (content->flags & FILE_PRIVATE) {
         sodium_free(content->data); /* wipes */
-    else
+    } else {
+        if (content->data) /* a secret may stand where it should not */
+            sodium_memzero(content->data, content->size);
         free(content->data);
+    }
     content->data = NULL;
     content->size = 0;
 }

@@ -42,7 +42,7 @@ static inline struct bytes file_bytes(const struct file_content *content)
 int file_read(const char *path, size_t max, unsigned flags, struct file_content *ret,
               char why[FILE_WHY_SIZE]) MUST_CHECK;
 
-/** Frees the bytes, wiping a secret first. Twice is once. */
+/** Wipes the bytes, which may be a secret that nobody expected there, and frees them. Twice is once. */
 void file_content_deinit(struct file_content *content);
 
 #endif

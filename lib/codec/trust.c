@@ -24,6 +24,7 @@
 struct trust {
     atomic_uint refs;
     char *text;              /* what patterns and audiences borrow from */
+    size_t text_size;
     struct trust_key *keys;  /* in the order of the file */
     struct trust_key **by_kid;
     size_t n_keys;
@@ -44,6 +45,8 @@ struct trust *trust_unref(struct trust *trust)
 {
     /* Whoever frees has seen what the others did with it before they let go. */
     if (trust && atomic_fetch_sub_explicit(&trust->refs, 1, memory_order_acq_rel) == 1) {
+        if (trust->text) /* somebody may have put a private key there */
+            sodium_memzero(trust->text, trust->text_size);
         free(trust->text);
         free(trust->keys);
         free(trust->by_kid);
@@ -421,6 +424,7 @@ static struct trust *trust_new(struct bytes text)
     count(text, &sections, &entries);
     atomic_init(&t->refs, 1);
     t->text = malloc(text.size + 1);
+    t->text_size = text.size;
     t->keys = calloc(sections + 1, sizeof *t->keys); /* one more for what is refused as too many */
     t->by_kid = calloc(sections + 1, sizeof(struct trust_key *));
     t->filters = calloc(entries + 1, sizeof *t->filters);

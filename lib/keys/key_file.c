@@ -39,8 +39,6 @@ int key_file_read_public(const char *path, struct cose_key *ret, char why[KEY_FI
         return r;
     enum cose_key_fault fault = cose_key_decode_public(file_bytes(&file), ret);
 
-    if (fault != COSE_KEY_OK) /* it may be a secret, in memory that may be paged out, but not for long */
-        sodium_memzero(file.data, file.size);
     file_content_deinit(&file);
     return fault == COSE_KEY_OK ? 0 : refuse(path, fault, why);
 }

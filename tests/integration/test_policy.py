@@ -349,10 +349,12 @@ def test_reload(bus, conn, signer):
         assert [e["status"] for e in listed(router)] == ["unsigned", "unknown-key"]
 
 
-@pytest.mark.parametrize("text", [None, "[zz]\n", "nothing = of this\n"])
+@pytest.mark.parametrize("text", [None, "[zz]\n", "nothing = of this\n", 0o666])
 def test_no_trust_file_at_the_start(bus, signer, text):
     if text is None:
         os.unlink(signer.trust)
+    elif isinstance(text, int):  # everybody could add a key
+        os.chmod(signer.trust, text)
     else:
         signer.write(text)
     for line, status in (("orders.> require", 2), ("orders.> verify", 2), ("orders.> demand", 2)):

@@ -300,6 +300,22 @@ def test_the_secret_stands_in_no_page_of_a_core_dump(server, conn, key):
         process.communicate()
 
 
+def test_a_private_key_in_a_trust_file_stays_in_no_memory(server, router, key, folder):
+    """Read by mistake, refused, and wiped."""
+    trust = write_trust(folder, key.section(">"))
+    program = places.walbus(places.plain_build())
+    text = base64.b64encode(pathlib.Path(key.path).read_bytes())
+    with Running("tail", "--socket", router.socket, "--trust", trust, program=[program]) as running:
+        running.wait_ready()
+        # In the middle: the ends of what was copied last stand in registers, which a build that is not hardened may save.
+        around = "# a comment\n" * 500
+        write_trust(folder, around, f"[{key.kid}]\nkey = {text.decode()}\nallow = >\n", around)
+        wait_for(lambda: publish(server, "a", "1") and b"private one" in running.err, 30, "it is refused")
+        found = memory.search(running.process.pid, key.secret, text[-40:], key.kid.encode())
+        assert found[key.kid.encode()], "the file of before is nowhere, so this test does not look where it should"
+        assert not found[key.secret] and not found[text[-40:]]
+
+
 def test_no_error_shows_the_secret(server, folder, key):
     whole = pathlib.Path(key.path).read_bytes()
     fields = cbor.loads(whole)
