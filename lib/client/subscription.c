@@ -467,8 +467,8 @@ static void connection_ended(struct walbus_subscription *s, int error)
     subscription_reconnect(s);
 }
 
-/** Takes frames out of what was received until one is a delivery, receiving more as needed. 1: it is made; 0, and s->paused
- *  if there may be more; -ENOMEM: call again. */
+/** Takes frames out of what was received until one is a delivery, receiving more as needed. 1: it is made; 0, and
+ *  s->paused if there may be more; -ENOMEM: call again. */
 static int receive(struct walbus_subscription *s)
 {
     unsigned fills = FILLS_PER_PROCESS;
