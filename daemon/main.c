@@ -147,7 +147,7 @@ static int check_dsn(const struct settings *settings)
     else if (settings->dsn && settings->sources[row - settings_rows] == SETTING_OPTION &&
              connect_dsn_has_password(settings->dsn))
         (void)fputs("walbusd: warning: a password in --dsn can be read by every user of this machine; "
-              "PGPASSFILE names a file for it\n", stderr);
+                    "PGPASSFILE names a file for it\n", stderr);
     buf_deinit(&why);
     return status;
 }

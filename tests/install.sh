@@ -16,6 +16,7 @@ packages_test=(g++ check binutils python3 python3-pytest python3-pytest-xdist py
 packages_valgrind=(valgrind libc6-dbg)
 # libFuzzer is in clang's runtime.
 packages_fuzz=(clang libclang-rt-14-dev)
+packages_analyze=(clang-tidy-14 python3)
 # The shared libraries and data of an unpacked server and its client programs.
 packages_server=(libgssapi-krb5-2 libicu72 libldap-2.5-0 liblz4-1 libpam0g libpq5 libreadline8 libselinux1
     libssl3 libstdc++6 libsystemd0 libuuid1 libxml2 libxslt1.1 libzstd1 zlib1g tzdata)

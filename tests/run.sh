@@ -11,6 +11,7 @@
 #   tests/run.sh schedules [N] [SEED]       N schedules of faults (100) on all majors in turn; the first one drawn from SEED
 #   tests/run.sh valgrind                   the unit tests and seeds under valgrind, without sanitizers
 #   tests/run.sh fuzz [NAME] [SECONDS]      one fuzzer of tests/fuzz, or each, for that long (60)
+#   tests/run.sh analyze                    gcc -fanalyzer and clang-tidy over the sources, some minutes; nothing of it is in ci
 #   tests/run.sh ci [--matrix]              everything, each fuzzer for a few seconds
 #
 # The last line is `N passed, N failed, N skipped`; exit 1 when something failed. A server of one's own is named by
@@ -256,9 +257,22 @@ test_integration()
     logs+=("$asan/integration.log")
 }
 
+analyze()
+{
+    local folder=$root/build-analyze log=$root/build-analyze/setup.log
+    mkdir -p "$folder"
+    : >"$log"
+    install_packages "$log" "${packages_build[@]}" "${packages_analyze[@]}"
+    if [ ! -f "$folder/build.ninja" ] && ! CC=gcc meson setup "$folder" "$root" -Dtests=disabled >>"$log" 2>&1; then
+        tail -n 40 "$log"
+        return 1
+    fi
+    ninja -C "$folder" build.ninja >>"$log" 2>&1 && /usr/bin/python3 -B "$root/tests/analyze.py" "$folder"
+}
+
 usage()
 {
-    sed -n '3,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    sed -n '3,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
     exit 2
 }
 
@@ -268,6 +282,7 @@ main()
     case $what in
     --matrix) set -- integration "$@" && what=integration ;;
     all | unit | integration | schedules | valgrind | fuzz | ci) ;;
+    analyze) analyze && exit 0 || exit 1 ;;
     *) usage ;;
     esac
     [ "$#" -gt 0 ] && shift
