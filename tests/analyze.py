@@ -3,7 +3,8 @@
 """analyze.py BUILD: gcc -fanalyzer and clang-tidy (.clang-tidy) over the sources, each finding on a line.
 
 BUILD is a build folder that was set up; nothing in it need be built. Findings that are none stand in
-tests/analyze.suppressions with the reason; one that matches nothing any more is a finding itself. Exit 1 when there is any.
+tests/analyze.suppressions with the reason; one that matches nothing any more is a finding itself. Exit 1 when there
+is any.
 """
 
 import concurrent.futures
