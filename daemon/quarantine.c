@@ -203,10 +203,11 @@ static int remove_some(struct quarantine *q, uint64_t first, uint64_t last, enum
 {
     uint8_t body[QUARANTINE_GONE_BODY];
     const struct bytes piece = {body, sizeof body};
-    struct quarantine_entry *e = find(q, first), *end = q->entries + q->n;
+    struct quarantine_entry *e = find(q, first);
+    size_t left = e ? q->n - (size_t)(e - q->entries) : 0;
     uint64_t n = 0, offset;
 
-    for (struct quarantine_entry *x = e; x && x < end && x->id <= last; x++)
+    while (n < left && e[n].id <= last)
         n++;
     *ret_n = n;
     if (!n)

@@ -288,7 +288,9 @@ int quarantine_file_read(struct quarantine *q, const struct quarantine_entry *e,
     size_t part = from >= size ? 0 : MIN(max, size - (size_t)from);
 
     buf_clear(storage);
-    r = read_more(q, at, prefix, storage);
+    r = buf_reserve(storage, prefix + words + part + 1) ? 0 : -ENOMEM; /* its place is never NULL */
+    if (r == 0)
+        r = read_more(q, at, prefix, storage);
     if (r == 0)
         r = read_more(q, at + m.prefix.size, words, storage);
     if (r == 0)
