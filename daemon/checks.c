@@ -380,33 +380,6 @@ static void go_on(struct checks *c)
 
 /* ---- coming in ---- */
 
-/* Whether anything is asked of it. 1 with *ret_policies, malloc'ed; 0; -ENOMEM. */
-static int look_at(const struct check_rules *rules, const struct batch *batch, uint8_t **ret_policies)
-{
-    uint8_t *policies = NULL;
-    struct bytes before = {NULL, 0};
-    enum policy policy = POLICY_IGNORE;
-
-    for (size_t i = 0; i < batch->n_entries; i++) {
-        const struct batch_entry *entry = &batch->entries[i];
-
-        if (entry->type != FRAME_MESSAGE)
-            continue;
-        if (!before.data || before.size != entry->prefix.size || memcmp(before.data, entry->prefix.data, before.size) != 0)
-            policy = policies_find(&rules->policies, entry->prefix);
-        before = entry->prefix;
-        if (policy == POLICY_IGNORE)
-            continue;
-        if (!policies)
-            policies = calloc(batch->n_entries, 1);
-        if (!policies)
-            return -ENOMEM;
-        policies[i] = (uint8_t)policy;
-    }
-    *ret_policies = policies;
-    return policies != NULL;
-}
-
 /* Something of it may stand in quarantine: the router died, or its journal failed, before that knew of it. */
 static bool may_have_come(struct checks *c, const struct batch *batch)
 {
@@ -421,7 +394,7 @@ static int examine(struct checks *c, const struct batch *batch, struct check_ite
     if (!batch->n_entries || batch->again)
         return 0;
     item->came_before = may_have_come(c, batch);
-    int r = c->rules->policies.idle ? 0 : look_at(c->rules, batch, &item->policies);
+    int r = c->rules->policies.idle ? 0 : check_policies(c->rules, batch, &item->policies);
     if (r < 0 || (r == 0 && !item->came_before))
         return r;
     if (r == 0)
@@ -466,7 +439,7 @@ void checks_set_journal(struct checks *c, uint64_t system_identifier, uint32_t e
 static int recheck(struct checks *c, struct check_item *item)
 {
     uint8_t *policies = NULL;
-    int r = look_at(c->rules, item->batch, &policies);
+    int r = check_policies(c->rules, item->batch, &policies);
 
     if (r == 0)
         policies = calloc(item->batch->n_entries, 1);
