@@ -242,10 +242,21 @@ static size_t held_for_sessions(const struct router *r)
     return held;
 }
 
+/* The user's, as long as they make more be held than is one's. */
+static void check_account(struct router *r, const struct account *a)
+{
+    struct session *s;
+
+    while (account_lacks(a, 0) && (s = session_longest_waiting_of(r->sessions, a)))
+        session_let_go(s);
+}
+
 void deliver_check_held(struct router *r)
 {
     struct session *s;
 
+    for (const struct account *a = r->accounts.n_over ? r->accounts.first : NULL; a; a = a->next)
+        check_account(r, a);
     while (held_for_sessions(r) > ROUTER_BYTES_MAX &&
            (s = session_longest_waiting(r->sessions, &r->pool)))
         session_let_go(s);

@@ -16,7 +16,8 @@ void deliver_written(struct router *r);
  *  and it got nothing. */
 bool deliver_pending(struct router *r, struct session *s);
 
-/** As long as the sessions make more be held than ROUTER_BYTES_MAX, those that wait longest for their socket let go. */
+/** As long as the sessions of a user make more be held than is one's, or all of them more than ROUTER_BYTES_MAX, those that
+ *  wait longest for their socket let go. */
 void deliver_check_held(struct router *r);
 
 /** The session is gone. */

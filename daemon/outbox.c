@@ -105,8 +105,13 @@ static int outbox_push(struct outbox *o, struct outbox_item item)
         o->head = 0;
         o->cap = cap;
     }
-    if (o->n == 0 || outbox_at(o, o->n - 1)->batch != item.batch)
+    const struct outbox_item *before = o->n ? outbox_at(o, o->n - 1) : NULL;
+    if (before && before->batch == item.batch) {
+        item.hold = before->hold;
+    } else {
         o->charge += batch_charge(item.batch);
+        item.hold = o->account ? account_hold(o->account, item.batch) : NULL;
+    }
     o->waiting += item_size(&item);
     (void)batch_ref(item.batch);
     *outbox_at(o, o->n++) = item;
@@ -117,8 +122,11 @@ static void outbox_release(struct outbox *o, size_t i, bool last_of_batch)
 {
     struct outbox_item *item = outbox_at(o, i);
 
-    if (last_of_batch)
+    if (last_of_batch) {
         o->charge -= batch_charge(item->batch);
+        if (item->hold)
+            account_let_go(item->hold);
+    }
     item->batch = batch_unref(item->batch);
 }
 

@@ -31,6 +31,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "account.h"
 #include "base/buf.h"
 #include "base/macros.h"
 #include "batch.h"
@@ -55,6 +56,7 @@ struct outbox_place {
 
 struct outbox_item {
     struct batch *batch; /* one reference */
+    struct account_hold *hold; /* of it, shared by the neighbours of the same batch; NULL: not counted */
     uint8_t frame;       /* size of the frame below; 0: a range of the batch */
     union {
         struct {
@@ -73,6 +75,7 @@ struct outbox {
     size_t done;     /* bytes of the head item that are written */
     size_t boundary; /* start of a frame in the head item, at or before the one in which `done` lies */
     size_t charge;   /* of all batches here */
+    struct account *account; /* to which they are charged too, borrowed; NULL: to none */
 
     uint64_t waiting;/* bytes of data not yet written */
 

@@ -63,3 +63,20 @@ bool quota_has_bytes(const struct router *r, const struct session *s, size_t byt
             held += session_held(other);
     return held <= most && bytes <= most - held;
 }
+
+_Static_assert(ROUTER_ACCOUNT_MAX <= SESSION_READS_BYTES / 2, "others have their share of either");
+
+void quota_limit_accounts(struct router *r)
+{
+    accounts_limit(&r->accounts, (size_t)MIN(r->settings->bytes_per_uid, (uint64_t)ROUTER_ACCOUNT_MAX));
+}
+
+bool quota_open_account(struct router *r, struct session *s)
+{
+    if (permit_is_privileged(s))
+        return true;
+    struct account *account = account_of(&r->accounts, s->uid);
+    if (account)
+        session_charge_to(s, account);
+    return account != NULL;
+}

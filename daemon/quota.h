@@ -20,4 +20,14 @@ bool quota_has_subscription(const struct router *r, const struct session *s);
 /** Whether the user of a session may make the router hold so many bytes more. */
 bool quota_has_bytes(const struct router *r, const struct session *s, size_t bytes);
 
+/**
+ * The setting, which may have changed, holds for what waits to be delivered too, with an account of
+ * its own (account.h): a client that reads slowly is not refused an answer for it. Nobody is
+ * refused for that: sessions let go, and read on from the journal. Whatever the setting, others
+ * have their share of what there is for all.
+ */
+void quota_limit_accounts(struct router *r);
+/** What waits for the session is charged to its user from here on. False: no memory. */
+bool quota_open_account(struct router *r, struct session *s);
+
 #endif

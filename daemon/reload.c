@@ -9,6 +9,7 @@
 #include "admission.h"
 #include "codec/cbor.h"
 #include "permit.h"
+#include "quota.h"
 #include "requests.h"
 #include "settings/settings_change.h"
 #include "settings/settings_file.h"
@@ -40,6 +41,7 @@ static void commit(struct router *r, struct prepared *p)
     p->access = NULL;
     admission_set(r, p->rules);
     p->rules = NULL;
+    quota_limit_accounts(r);
 }
 
 int reload_begin(struct router *r, char why[SETTINGS_WHY_SIZE])

@@ -335,6 +335,7 @@ static void free_parts(struct router *r)
     free(r->inside);
     session_reads_deinit(&r->reads);
     batch_pool_deinit(&r->pool);
+    accounts_deinit(&r->accounts);
 }
 
 int router_open(struct router *r, uv_loop_t *loop, struct settings *settings, struct router_origin origin,

@@ -45,6 +45,9 @@
 /** Most bytes of batches alive that the journal has written: of all that sessions wait to send. Who waits longest lets go; only a message
  *  that some session is just sending, and that cannot be read again, may be larger. */
 #define ROUTER_BYTES_MAX (16u << 20)
+/** Most of these, and of chunks read from the journal (SESSION_READS_BYTES), for one user: others have their share of
+ *  either. */
+#define ROUTER_ACCOUNT_MAX (ROUTER_BYTES_MAX / 2)
 /** Most bytes of unfinished frames, answers and filters of all clients together; who needs more is refused. */
 #define ROUTER_CLIENTS_MAX (24u << 20)
 /** So much more is kept for the router's own user and root, who must always be able to look. */
@@ -114,6 +117,7 @@ struct router {
     size_t max_segments; /* that retention keeps; 0: as many as the journal's size has room for */
     uint64_t next_session;
     struct session_reads reads;
+    struct accounts accounts; /* of the users who are limited (quota.h) */
     struct request_waiting *waiting; /* answers that take a while (requests.c) */
     struct session **inside;  /* entry by entry served sessions that were told a BEGIN */
     size_t n_inside, inside_cap;

@@ -78,6 +78,7 @@ void session_close(struct session *s, const char *reason)
     session_read_end(s);
     s->ops->closed(s->owner, s);
     outbox_deinit(&s->outbox); /* batches go at once, not when libuv has let go */
+    s->account = account_unref(s->account);
     if (s->reads)
         session_reads_go(s->reads);
     uv_close((uv_handle_t *)&s->poll, session_on_handle_closed);
@@ -315,6 +316,12 @@ struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct s
     (void)uv_timer_start(&s->timer, session_on_timer, SESSION_HELLO_MS, SESSION_READY_MS);
     session_watch(s, UV_READABLE);
     return s;
+}
+
+void session_charge_to(struct session *s, struct account *account)
+{
+    s->account = account;
+    s->outbox.account = account;
 }
 
 void session_subscribed(struct session *s, const struct control_subscribed *subscribed)

@@ -19,6 +19,7 @@
 
 #include <uv.h>
 
+#include "account.h"
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/macros.h"
@@ -104,6 +105,7 @@ struct session {
     size_t in_size, in_cap;
 
     struct outbox outbox;
+    struct account *account;     /* of its user, one reference; NULL: it is not counted */
     struct session_reads *reads; /* NULL: it has no journal, and is always live */
     struct session_read *read;   /* NULL: it is live */
     size_t chunk;       /* most bytes that are read for it at once */
@@ -144,6 +146,9 @@ struct session {
 /** Takes the connected descriptor over (closed on failure too). `reads` NULL: without a journal. NULL without memory. */
 struct session *session_new(uv_loop_t *loop, int fd, uint64_t id, const struct session_ops *ops,
                             void *owner, struct session_reads *reads, struct logger *log) MUST_CHECK;
+
+/** What it is to be sent is charged to the account, whose reference it takes over. Once, before anything was queued. */
+void session_charge_to(struct session *s, struct account *account);
 
 /** Writes what the socket takes; closes the session when that fails or nothing more is to be said. */
 void session_flush(struct session *s);

@@ -19,7 +19,8 @@
  *
  *   a chunk is asked for    when half of one or less waits, so that disk and socket work at the same time
  *   … and is read           when fewer than SESSION_READS_AT_ONCE are, and SESSION_READS_BYTES leave room: else the session
- *                           that has waited longest for its socket lets go
+ *                           that has waited longest for its socket lets go; and first one of the same user, as long as
+ *                           that has more than is one's (account.h)
  *
  * A job has its own object, which outlives its session if need be, and its own copy of the filters.
  */
@@ -36,6 +37,7 @@ struct session_read {
     uv_work_t work;
     struct session_reads *reads;
     struct session *session;   /* NULL: it was closed while the worker read */
+    struct account *account;   /* while that reads: to which the chunk is charged, one reference; or NULL */
     struct logger *log;        /* outlives both */
     struct session_read *next; /* that waits for its turn */
     bool waits;                /* for its turn */
@@ -185,8 +187,10 @@ void session_let_go(struct session *s)
     if (!s->reads)
         return;
     session_fall_behind(s);
-    if (!s->read)
+    if (!s->read) { /* it is let go for good; nobody is to ask again meanwhile */
+        session_block(s);
         return;
+    }
     session_note_place(s);
     outbox_let_go(&s->outbox, &s->reads->pool, journal_written(s->reads->journal), &rest);
     s->told = rest.place.told;
@@ -199,13 +203,28 @@ void session_let_go(struct session *s)
     session_block(s);
 }
 
+/* Whether it can let go, and has waited for longer than the other one, if there is one. */
+static bool waits_longer(const struct session *s, const struct session *other)
+{
+    return s->reads && !s->blocked && (!other || s->took_at < other->took_at);
+}
+
 struct session *session_longest_waiting(struct session *list, const struct batch_pool *pool)
 {
     struct session *longest = NULL;
 
     for (struct session *s = list; s; s = s->next)
-        if (s->reads && !s->blocked && outbox_holds(&s->outbox, pool) &&
-            (!longest || s->took_at < longest->took_at))
+        if (waits_longer(s, longest) && outbox_holds(&s->outbox, pool))
+            longest = s;
+    return longest;
+}
+
+struct session *session_longest_waiting_of(struct session *list, const struct account *account)
+{
+    struct session *longest = NULL;
+
+    for (struct session *s = list; s; s = s->next)
+        if (s->account == account && s->outbox.n && waits_longer(s, longest))
             longest = s;
     return longest;
 }
@@ -342,6 +361,8 @@ static void on_worked(uv_work_t *work, int status)
     (void)status; /* nobody cancels */
     reads->running--;
     reads->reserved -= x->read.chunk;
+    account_give_back(x->account, x->read.chunk);
+    x->account = account_unref(x->account);
     x->running = false;
     log_damage(x);
     if (!s) {
@@ -364,6 +385,8 @@ static void start(struct session_read *x)
 
     reads->running++;
     reads->reserved += x->read.chunk;
+    x->account = account_ref(x->session->account);
+    account_charge(x->account, x->read.chunk);
     x->skip = x->read.skip;
     x->skip_of = x->read.skip_of;
     x->running = true;
@@ -374,6 +397,18 @@ static void start(struct session_read *x)
 static size_t bytes_held(const struct session_reads *reads)
 {
     return reads->pool.live_bytes + reads->reserved;
+}
+
+/* As far as there is anything to let go of in its user's account. It is read for all the same: what cannot let go now,
+ * since its socket takes nothing, must not keep others of the same user from getting on. */
+static void make_room_in_account(struct session_read *x)
+{
+    struct account *account = x->session->account;
+    struct session *s;
+
+    while (account_lacks(account, x->read.chunk) &&
+           (s = session_longest_waiting_of(*x->reads->sessions, account)))
+        session_let_go(s);
 }
 
 /* Makes room for so many bytes more, as far as there is anything to let go of. */
@@ -392,6 +427,9 @@ void session_reads_go(struct session_reads *reads)
     while (reads->first && reads->running < SESSION_READS_AT_ONCE) {
         struct session_read *x = reads->first;
 
+        make_room_in_account(x);
+        if (x != reads->first)
+            continue;
         if (!make_room(reads, x->read.chunk))
             return;
         if (x != reads->first) /* it was the one that let go */

@@ -50,6 +50,8 @@ void session_let_go(struct session *s);
 struct position session_sent(const struct session *s);
 /** The session, of all that hold a batch of `pool`, whose socket has taken nothing for longest; NULL: none. */
 struct session *session_longest_waiting(struct session *list, const struct batch_pool *pool);
+/** The same of all that hold anything charged to `account`. */
+struct session *session_longest_waiting_of(struct session *list, const struct account *account);
 
 /** The journal has written more: who waits for that goes on. */
 void session_wake(struct session *s);

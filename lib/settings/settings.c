@@ -230,8 +230,9 @@ const struct setting_row settings_rows[] = {
         .max = 64 * MB,
         .reloadable = true,
         .metavar = "SIZE",
-        .sentence = "Most bytes of unfinished frames, answers and filters that are held for one user; root and the "
-                    "router's own user are not counted.",
+        .sentence = "Most bytes of unfinished frames, answers and filters that are held for one user, and as many "
+                    "again, 8MB at most, of what waits for its clients to read it; root and the router's own user are "
+                    "not counted.",
         .offset = offsetof(struct settings, bytes_per_uid),
     },
     {

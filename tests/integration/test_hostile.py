@@ -6,6 +6,7 @@ in turn; memory is that of a build without sanitizers.
 """
 
 import os
+import select
 import statistics
 import time
 
@@ -102,6 +103,49 @@ def test_others_do_not_notice(bus, conn, descriptors, kind):
         if kind in ("stranger", "oversized"):  # in a loop: the log does not grow with them
             assert sum(answers.values()) >= 20
             assert len([line for line in router.log().splitlines() if f"uid={EVE}" in line]) < 5 + 20
+
+
+def sip(sub):
+    """Takes a little of what is there."""
+    if select.select([sub.connection.socket], [], [], 0)[0]:
+        sub.connection.buffer += sub.connection.socket.recv(2048)
+
+
+def test_what_waits_for_one_user(bus, conn):
+    """Many clients of one user take next to nothing: together they keep what one user may, another one keeps what waits
+    for her, and in the end each of them gets everything."""
+    clients, rounds, size = 16, 12, 30000
+    rules = [f"allow = user:{EVE} subscribe public.>", "bytes-per-uid = 1MB"]
+    with guarded(bus, places.plain_build(), *rules) as router:
+        router.start()
+        with connecting_as(ALICE):
+            other = router.subscriber("public.b", keep=4)
+        with connecting_as(EVE):
+            subs = [router.subscriber("public.a", keep=4) for _ in range(clients)]
+        for i in range(25):
+            conn.emit("public.b", b"%4d" % i + bytes(size))
+
+        def held_by(uid):
+            return [s for s in router.status()["sessions"] if s["uid"] == uid]
+
+        wait_for(lambda: held_by(ALICE)[0]["queued_bytes"] > 400000, 20, "some waits for her")
+        waiting = held_by(ALICE)[0]["queued_bytes"]
+        for i in range(rounds):
+            for k in range(20):
+                conn.emit("public.a", b"%4d" % (20 * i + k) + bytes(size))
+                sip(subs[k % clients])
+            wait_for(lambda: router.status()["memory_bytes"] < waiting + MB + MB // 2, 20, "they have let go")
+        assert any(not s["live"] for s in held_by(EVE))
+        session, = held_by(ALICE)
+        assert (session["live"], session["queued_bytes"]) == (True, waiting)
+        for sub in [other, *subs]:
+            count = 25 if sub is other else 20 * rounds
+            assert [int(m.content) for m in sub.collect(count, 60)] == list(range(count))
+            assert not sub.gaps
+        wait_for(lambda: router.status()["memory_bytes"] == 0, 20, "nothing waits")
+        conn.emit("public.a", b"last")
+        for sub in subs:
+            assert [m.content for m in sub.collect(1)] == [b"last"]
 
 
 def test_64_descriptors(bus, conn, tmp_path):

@@ -226,6 +226,8 @@ static struct peer *subscribe(size_t id, const struct filter *filters, size_t n,
     if (r.sessions)
         r.sessions->prev = p->s;
     r.sessions = p->s;
+    if (id % 4) /* some users, and some who are not counted */
+        session_charge_to(p->s, account_of(&r.accounts, id % 4));
     control_hello_encode(&hello, &out);
     struct control_subscribe c = {
         .filters = p->filters, .n_filters = n, .start = CONTROL_START_NOW};
@@ -290,6 +292,7 @@ static void setup(uint64_t segment_size)
                         .durables = (struct durables *)&name}; /* nobody looks into it */
     name_floats = false;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
+    accounts_limit(&r.accounts, SIZE_MAX);
     r.route = route_new();
     ck_assert_ptr_nonnull(r.route);
     folder = unit_temp_folder();
@@ -322,6 +325,7 @@ static void teardown(void)
     ck_assert_uint_eq(r.reads.pool.live, 0);
     ck_assert_uint_eq(r.reads.reserved, 0);
     ck_assert_uint_eq(r.n_inside, 0);
+    ck_assert_ptr_null(r.accounts.first); /* all receipts are back */
     session_reads_deinit(&r.reads);
     model_teardown();
     batch_pool_deinit(&r.pool);
@@ -501,6 +505,8 @@ static void model(struct unit_random *random, bool failing, unsigned *let_go, un
     size_t next = 0;
 
     setup(40000 + unit_random_below(random, 400000));
+    if (unit_random_below(random, 2))
+        accounts_limit(&r.accounts, 30000 + unit_random_below(random, 300000));
     make_log(random, 400 + unit_random_below(random, 1600));
     /* the log made here is what the server has; nothing of it has come yet */
     while (next < n_entries) {
@@ -640,6 +646,56 @@ START_TEST(who_does_not_read_lets_go)
     UNTIL((void)0, journal_pending(r.journal) == 0);
     deliver_check_held(&r);
     ck_assert_uint_le(r.pool.live_bytes, ROUTER_BYTES_MAX);
+    teardown();
+}
+END_TEST
+
+/* One user's sessions wait for more than there is, and take a little all the time; another one's,
+ * that has taken nothing for longer, keeps what it waits for: they let go, and get all of it in the
+ * end. */
+START_TEST(one_user_does_not_take_it_all)
+{
+    static const struct filter a = {FILTER_PATTERN, {(const uint8_t *)"a", 1}};
+    static const struct filter b = {FILTER_PATTERN, {(const uint8_t *)"b", 1}};
+    enum { HIS = 9, OTHER = 1 };
+    const size_t most = ROUTER_BYTES_MAX / 2;
+    size_t seen = 0, n = 0;
+    uint64_t lsn = 0x1000;
+
+    setup(16 << 20);
+    accounts_limit(&r.accounts, most);
+    struct account *his = account_of(&r.accounts, 2);
+    ck_assert_ptr_nonnull(his);
+    subscribe(OTHER, &b, 1, oldest, 4608)->stopped = true;
+    UNTIL((void)0, all_at_end());
+    for (unsigned i = 0; i < 9; i++) { /* less than who is full */
+        for (unsigned k = 0; k < 5; k++)
+            put_message(lsn += 16, "b", 60000);
+        append(take_batch());
+    }
+    UNTIL((void)0, journal_pending(r.journal) == 0);
+    for (unsigned i = 0; i < 72; i++) {
+        if (i % 8 == 0) { /* each gets another stretch */
+            size_t id = 2 + 4 * n++;
+            subscribe(id, &a, 1, (struct position){1, lsn, 0}, 4608)->stopped = true;
+            UNTIL((void)0, session_is_live(peers[id].s));
+        }
+        for (unsigned k = 0; k < 5; k++)
+            put_message(lsn += 16, "a", 60000);
+        append(take_batch());
+        ck_assert_uint_le(his->bytes, most);
+        seen = MAX(seen, his->bytes);
+        UNTIL((void)0, !journal_is_full_queue(r.journal, true));
+        for (size_t k = 0; k < n; k++)
+            receive(&peers[2 + 4 * k], 100);
+    }
+    ck_assert_uint_eq(n, HIS);
+    ck_assert_uint_gt(seen, most / 2);
+    ck_assert(session_is_live(peers[OTHER].s));
+    ck_assert_uint_gt(peers[OTHER].s->outbox.waiting, 2 << 20);
+    check_all();
+    ck_assert_uint_eq(his->bytes, 0);
+    (void)account_unref(his);
     teardown();
 }
 END_TEST
@@ -787,5 +843,6 @@ START_TEST(absent_names)
 END_TEST
 
 UNIT_MAIN("deliver", random_delivery, random_delivery_on_a_disk_that_fails,
-          who_does_not_read_lets_go, what_waits_is_small, a_message_larger_than_the_bound,
+          who_does_not_read_lets_go, one_user_does_not_take_it_all, what_waits_is_small,
+          a_message_larger_than_the_bound,
           catching_up_may_cost_too_much, absent_names)

@@ -140,4 +140,35 @@ START_TEST(bytes)
 }
 END_TEST
 
-UNIT_MAIN("quota", connections, subscriptions, durable_names, makers_are_stored, bytes)
+/* What waits to be delivered: the setting holds, up to the half of what there is for all. */
+START_TEST(accounts)
+{
+    begin();
+    quota_limit_accounts(&r);
+    ck_assert_uint_eq(r.accounts.most, 1000);
+    struct session *a = connected(0, ALICE, SESSION_GREETING), *b = connected(1, ALICE, SESSION_GREETING);
+    struct session *c = connected(2, BOB, SESSION_GREETING), *root = connected(3, 0, SESSION_GREETING);
+    for (unsigned i = 0; i < 4; i++)
+        ck_assert(quota_open_account(&r, &sessions[i]));
+    ck_assert(a->account && a->account == b->account && a->outbox.account == a->account);
+    ck_assert(c->account && c->account != a->account);
+    ck_assert_ptr_null(root->account);
+    account_charge(a->account, 1001);
+    account_charge(root->account, SIZE_MAX);
+    ck_assert_uint_eq(r.accounts.n_over, 1);
+    ck_assert(!account_lacks(c->account, 1000));
+    settings.bytes_per_uid = 1001; /* a reload */
+    quota_limit_accounts(&r);
+    ck_assert_uint_eq(r.accounts.n_over, 0);
+    settings.bytes_per_uid = 64u << 20;
+    quota_limit_accounts(&r);
+    ck_assert_uint_eq(r.accounts.most, ROUTER_ACCOUNT_MAX);
+    account_give_back(a->account, 1001);
+    for (unsigned i = 0; i < 4; i++)
+        (void)account_unref(sessions[i].account);
+    accounts_deinit(&r.accounts);
+    end();
+}
+END_TEST
+
+UNIT_MAIN("quota", connections, subscriptions, durable_names, makers_are_stored, bytes, accounts)

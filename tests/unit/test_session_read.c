@@ -30,6 +30,7 @@ struct peer {
 static uv_loop_t loop;
 static struct session_reads reads;
 static struct session *sessions;
+static struct accounts accounts;
 static struct route *route;
 static struct peer peers[PEERS_MAX];
 static struct batch *pending[100];
@@ -161,6 +162,8 @@ static void setup(void)
     journal_setup();
     memset(peers, 0, sizeof peers);
     sessions = NULL;
+    accounts = (struct accounts){0};
+    accounts_limit(&accounts, SIZE_MAX);
     n_pending = 0;
     caught_up = refusals = 0;
     memset(&steps, 0, sizeof steps);
@@ -184,6 +187,7 @@ static void teardown(void)
     ck_assert_uint_eq(reads.running, 0);
     ck_assert_uint_eq(reads.reserved, 0);
     ck_assert_ptr_null(reads.first);
+    ck_assert_ptr_null(accounts.first); /* all receipts are back */
     session_reads_deinit(&reads);
     for (size_t i = 0; i < PEERS_MAX; i++) {
         if (peers[i].fd)
@@ -244,6 +248,8 @@ static struct peer *subscribe(size_t id, const char *const *filters, struct posi
     if (sessions)
         sessions->prev = p->s;
     sessions = p->s;
+    if (id % 4) /* some users, and some who are not counted */
+        session_charge_to(p->s, account_of(&accounts, id % 4));
     control_hello_encode(&hello, &out);
     struct control_subscribe subscribe = {
         .filters = p->filters, .n_filters = p->n_filters, .start = CONTROL_START_NOW};
@@ -667,6 +673,48 @@ START_TEST(bounded_in_all)
     }
     ck_assert_uint_le(most, SESSION_READS_BYTES);
     for (size_t i = 0; i < STOPPED; i += 17)
+        assert_complete(&peers[i]);
+    teardown();
+}
+END_TEST
+
+/* What one user's sessions do not read is bounded for him; nobody else lets go for it, and each gets all of it. */
+START_TEST(bounded_for_one_user)
+{
+    enum { PEERS = 60, OTHER = 1 };
+    const size_t most = 1 << 20;
+    size_t seen = 0, others = 0;
+
+    setup();
+    for (unsigned i = 0; i < 4; i++) {
+        put_some(30, 8000);
+        end_record();
+    }
+    accounts_limit(&accounts, most);
+    struct account *hers = account_of(&accounts, 2);
+    ck_assert_ptr_nonnull(hers);
+    (void)subscribe(OTHER, all_of_it, oldest, ROOM);
+    UNTIL((void)0, peers[OTHER].s->outbox.waiting > 0);
+    size_t waiting = peers[OTHER].s->outbox.waiting;
+    for (size_t i = 2; i < PEERS; i += 4)
+        (void)subscribe(i, all_of_it, oldest, ROOM);
+    for (size_t done = 0, turns = 0; done < PEERS / 4; turns++) {
+        turn();
+        done = 0;
+        for (size_t i = 2; i < PEERS; i += 4) { /* at first next to nothing, so that none of them waits for long */
+            (void)receive(&peers[i], turns < 1000 ? 64 : 60000);
+            done += session_is_live(peers[i].s) && session_is_at_end(peers[i].s);
+        }
+        seen = MAX(seen, hers->bytes);
+        others = MAX(others, reads.pool.live_bytes + reads.reserved);
+        ck_assert_uint_eq(peers[OTHER].s->outbox.waiting, waiting);
+    }
+    ck_assert_uint_le(seen, most + PEERS * sizeof(struct batch));
+    ck_assert_uint_gt(seen, most / 2);
+    ck_assert_uint_le(others, most + PEERS * sizeof(struct batch) + 2 * READER_CHUNK);
+    ck_assert_uint_eq(hers->bytes, 0);
+    (void)account_unref(hers);
+    for (size_t i = 2; i < PEERS; i += 4)
         assert_complete(&peers[i]);
     teardown();
 }
@@ -1139,7 +1187,7 @@ END_TEST
 
 UNIT_MAIN("session_read", from_everywhere_to_live, not_now, a_large_message_for_a_slow_reader,
           letting_go_of_what_was_begun_live, letting_go_at_any_moment, a_full_outbox,
-          closing_while_a_worker_reads, bounded_in_all, retention_has_passed_it,
+          closing_while_a_worker_reads, bounded_in_all, bounded_for_one_user, retention_has_passed_it,
           retention_passes_what_is_being_sent,
           retention_passes_in_front_of_what_is_being_sent, retention_passes_within_a_transaction, damage_is_told,
           damage_is_told_of_a_reader_that_is_gone, a_journal_that_cannot_be_read, what_can_be_read_comes_before_the_error,
