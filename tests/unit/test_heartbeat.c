@@ -42,7 +42,7 @@ static void answer_look_up(struct fake_client *c)
 {
     char pid[16];
     const char *const values[] = {"f",      "logical",  "u",      "d",   "t",      "t",  "t",        "t",
-                                  "10",     "1",        "f",      "63",  "t",      "p",  "t",  "t",        "pgoutput",
+                                  "f",      "10",     "1",        "f",      "63",  "t",      "p",  "t",  "t",        "pgoutput",
                                   "d",      "f",        "f",      "77",  "reserved", "", "0/1000",   "0/2000",
                                   "16",     "-1",       "0/3000", "60000", "4711", pid};
 
