@@ -122,14 +122,16 @@ def test_what_waits_for_one_user(bus, conn):
             other = router.subscriber("public.b", keep=4)
         with connecting_as(EVE):
             subs = [router.subscriber("public.a", keep=4) for _ in range(clients)]
-        for i in range(25):
-            conn.emit("public.b", b"%4d" % i + bytes(size))
+        with router.subscriber("public.b", keep=4) as reads:
+            for i in range(25):
+                conn.emit("public.b", b"%4d" % i + bytes(size))
+            reads.collect(25)
 
         def held_by(uid):
             return [s for s in router.status()["sessions"] if s["uid"] == uid]
 
-        wait_for(lambda: held_by(ALICE)[0]["queued_bytes"] > 400000, 20, "some waits for her")
         waiting = held_by(ALICE)[0]["queued_bytes"]
+        assert waiting > 400000
         for i in range(rounds):
             for k in range(20):
                 conn.emit("public.a", b"%4d" % (20 * i + k) + bytes(size))
