@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "check_item.h"
 #include "check_tally.h"
 #include "checks_work.h"
 
@@ -29,6 +30,7 @@ struct checks {
     int stuck;
     bool passing;           /* a batch is being passed */
     bool behind;            /* of this journal nothing that comes stands in quarantine */
+    bool lost;              /* something was dropped that what comes stands behind */
     uint64_t system_identifier;
     uint32_t era;
 
@@ -52,26 +54,11 @@ static void log_tallies(struct checks *c)
 
 /* ---- items ---- */
 
-static struct check_item *item_free(struct check_item *item)
-{
-    (void)batch_unref(item->batch);
-    (void)check_rules_unref(item->rules);
-    free(item->policies);
-    check_notes_deinit(&item->notes);
-    free(item);
-    return NULL;
-}
-
 static void item_drop(struct check_item *item)
 {
     item->dropped = true;
     if (!item->jobs)
-        (void)item_free(item);
-}
-
-static bool is_checked(const struct check_item *item)
-{
-    return !item->rules || (item->cut == item->batch->n_entries && !item->jobs);
+        (void)check_item_free(item);
 }
 
 static void push(struct checks *c, struct check_item *item)
@@ -107,13 +94,16 @@ void checks_drop(struct checks *c)
         item_drop(pop(c));
     c->cut = NULL;
     c->behind = false;
+    c->lost = false;
     c->stuck = 0;
     c->ops->room(c->owner);
 }
 
+/* What was read behind it comes before the owner has heard: who got that would never get what is lost. */
 static void no_memory(struct checks *c)
 {
     checks_drop(c);
+    c->lost = true;
     c->ops->no_memory(c->owner);
 }
 
@@ -180,31 +170,6 @@ static bool start_part(struct checks *c, bool *ret_failed)
     return true;
 }
 
-static int by_entry(const void *a, const void *b)
-{
-    const struct check_note *x = a, *y = b;
-
-    return (x->withheld.entry > y->withheld.entry) - (x->withheld.entry < y->withheld.entry);
-}
-
-static void sort_notes(struct check_item *item)
-{
-    if (item->sorted)
-        return;
-    if (item->notes.n > 1)
-        qsort(item->notes.notes, item->notes.n, sizeof *item->notes.notes, by_entry);
-    item->n_required = 0;
-    for (size_t i = 0; i < item->notes.n; i++)
-        item->n_required += item->notes.notes[i].required;
-    item->sorted = true;
-}
-
-static bool must_store(struct check_item *item)
-{
-    sort_notes(item);
-    return !item->stored && (item->n_required || item->came_before);
-}
-
 /* From the head on, as far as it is checked. */
 static bool start_store(struct checks *c)
 {
@@ -213,8 +178,8 @@ static bool start_store(struct checks *c)
     if (!job)
         return false;
     *job = (struct check_job){.kind = CHECK_STORE, .system_identifier = c->system_identifier, .era = c->era};
-    for (struct check_item *item = c->head; item && is_checked(item) && job->n < CHECK_RUN_MAX; item = item->next) {
-        if (item->rules && must_store(item)) {
+    for (struct check_item *item = c->head; item && check_item_is_checked(item) && job->n < CHECK_RUN_MAX; item = item->next) {
+        if (item->rules && check_item_must_store(item)) {
             job->items[job->n++] = item;
             item->jobs++;
         }
@@ -311,46 +276,27 @@ static void count_notes(struct checks *c, const struct check_item *item)
     }
 }
 
-/* What goes on of a checked batch; NULL: no memory. */
-static struct batch *result_of(struct check_item *item)
-{
-    struct batch_withheld *withheld;
-    size_t n = 0;
-
-    if (!item->n_required)
-        return batch_ref(item->batch);
-    withheld = calloc(item->n_required, sizeof *withheld);
-    if (!withheld)
-        return NULL;
-    for (size_t i = 0; i < item->notes.n; i++)
-        if (item->notes.notes[i].required)
-            withheld[n++] = item->notes.notes[i].withheld;
-    struct batch *batch = batch_withhold(item->batch, withheld, n);
-    free(withheld);
-    return batch;
-}
-
 /* Passes what is ready. False: no memory. */
 static bool pass_ready(struct checks *c)
 {
     bool passed = false;
 
-    while (c->head && is_checked(c->head) && !c->stuck) {
+    while (c->head && check_item_is_checked(c->head) && !c->stuck) {
         struct check_item *item = c->head;
 
-        if (item->rules && must_store(item)) {
+        if (item->rules && check_item_must_store(item)) {
             if (!c->storing && !start_store(c))
                 return false;
             break;
         }
-        struct batch *batch = result_of(item);
+        struct batch *batch = check_item_result(item);
         if (!batch)
             return false;
         if (c->cut == item)
             c->cut = item->next;
         count_notes(c, item);
         (void)pop(c);
-        (void)item_free(item);
+        (void)check_item_free(item);
         c->ops->pass(c->owner, batch);
         passed = true;
     }
@@ -380,10 +326,11 @@ static void go_on(struct checks *c)
 
 /* ---- coming in ---- */
 
-/* Something of it may stand in quarantine: the router died, or its journal failed, before that knew of it. */
+/* Something of it may stand in quarantine: the router died, or its journal failed, before that knew of it. What is just being put there
+ * may be of the same messages, when they were dropped and come again. */
 static bool may_have_come(struct checks *c, const struct batch *batch)
 {
-    if (!c->behind)
+    if (!c->behind && !c->storing)
         c->behind = quarantine_is_behind(c->quarantine, c->system_identifier, c->era, batch->first);
     return !c->behind;
 }
@@ -394,7 +341,7 @@ static int examine(struct checks *c, const struct batch *batch, struct check_ite
     if (!batch->n_entries || batch->again)
         return 0;
     item->came_before = may_have_come(c, batch);
-    int r = c->rules->policies.idle ? 0 : check_policies(c->rules, batch, &item->policies);
+    int r = c->rules->policies.idle ? 0 : check_rules_look_at(c->rules, batch, &item->policies);
     if (r < 0 || (r == 0 && !item->came_before))
         return r;
     if (r == 0)
@@ -406,6 +353,10 @@ void checks_take(struct checks *c, struct batch *batch)
 {
     struct check_item found = {0}, *item;
 
+    if (c->lost) {
+        (void)batch_unref(batch);
+        return;
+    }
     int r = examine(c, batch, &found);
     if (r == 0 && !c->head) {
         c->ops->pass(c->owner, batch);
@@ -435,40 +386,23 @@ void checks_set_journal(struct checks *c, uint64_t system_identifier, uint32_t e
     c->behind = false;
 }
 
-/* What stands because the quarantine is full may be let through by now. */
-static int recheck(struct checks *c, struct check_item *item)
+/* All that stands and was checked by other rules; what is still with workers is so when they are done. */
+static int recheck_all(struct checks *c)
 {
-    uint8_t *policies = NULL;
-    int r = check_policies(c->rules, item->batch, &policies);
+    int r = 0;
 
-    if (r == 0)
-        policies = calloc(item->batch->n_entries, 1);
-    if (r < 0 || !policies)
-        return -ENOMEM;
-    free(item->policies);
-    item->policies = policies;
-    (void)check_rules_unref(item->rules);
-    item->rules = check_rules_ref(c->rules);
-    check_notes_deinit(&item->notes);
-    item->cut = 0;
-    item->sorted = false;
-    return 0;
+    for (struct check_item *item = c->head; item && r == 0; item = item->next)
+        if (item->rules && item->rules != c->rules && check_item_is_checked(item) && !item->stored)
+            r = check_item_anew(item, c->rules);
+    c->cut = c->head;
+    return r;
 }
 
 void checks_set_rules(struct checks *c, struct check_rules *rules)
 {
-    int r = 0;
-
     (void)check_rules_unref(c->rules);
     c->rules = rules;
-    for (struct check_item *item = c->stuck && !c->storing ? c->head : NULL; item && r == 0; item = item->next)
-        if (item->rules && is_checked(item) && !item->stored)
-            r = recheck(c, item);
-    c->cut = c->head;
-    if (r < 0)
-        no_memory(c);
-    else
-        checks_tick(c);
+    checks_tick(c);
 }
 
 /* ---- asked ---- */
@@ -505,8 +439,12 @@ const struct checks_counts *checks_counts(const struct checks *c)
 void checks_tick(struct checks *c)
 {
     log_tallies(c);
-    if (c->stuck && !c->storing && c->head && is_checked(c->head)) {
-        if (c->head->rules && must_store(c->head)) {
+    if (c->stuck && !c->storing && recheck_all(c) < 0) {
+        no_memory(c);
+        return;
+    }
+    if (c->stuck && !c->storing && c->head && check_item_is_checked(c->head)) {
+        if (c->head->rules && check_item_must_store(c->head)) {
             if (!start_store(c))
                 no_memory(c);
             return;
@@ -537,7 +475,9 @@ void checks_finish(struct checks *c)
     go_on(c);
     while (c->head && !c->stuck && is_done(c, until))
         go_on(c);
+    bool lost = c->head;
     checks_drop(c);
+    c->lost = lost;
 }
 
 /* ---- life ---- */

@@ -58,7 +58,7 @@ struct checks_ops {
     void (*room)(void *owner);
     /** The quarantine takes nothing for this reason, -EDQUOT: it is full; 0: it does again. Each is told once. */
     void (*stuck)(void *owner, int error);
-    /** There was no memory: all that waited is dropped, and everything behind it must come again. */
+    /** There was no memory: all that waited is dropped, and so is all that comes until checks_drop(). It must come again. */
     void (*no_memory)(void *owner);
 };
 
@@ -97,9 +97,9 @@ const struct checks_counts *checks_counts(const struct checks *c);
 
 /** Once a second, and when the quarantine has become emptier. */
 void checks_tick(struct checks *c);
-/** What waits goes nowhere. */
+/** What waits goes nowhere; what comes from here on stands behind nothing that was dropped. */
 void checks_drop(struct checks *c);
-/** Waits until everything has passed, for CHECKS_FINISH_MS at most; what is left is dropped. */
+/** Waits until everything has passed, for CHECKS_FINISH_MS at most; what is left is dropped, and with it all that comes behind it. */
 void checks_finish(struct checks *c);
 
 #endif

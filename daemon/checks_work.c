@@ -8,40 +8,6 @@
 /* Kept for the next message of the part; what a large one has needed is given back. */
 #define SCRATCH_KEEP (1u << 20)
 
-int check_policies(const struct check_rules *rules, const struct batch *batch, uint8_t **ret_policies)
-{
-    uint8_t *policies = NULL;
-    struct bytes before = {NULL, 0};
-    enum policy policy = POLICY_IGNORE;
-
-    for (size_t i = 0; i < batch->n_entries; i++) {
-        const struct batch_entry *entry = &batch->entries[i];
-
-        if (entry->type != FRAME_MESSAGE)
-            continue;
-        if (!before.data || before.size != entry->prefix.size || memcmp(before.data, entry->prefix.data, before.size) != 0)
-            policy = policies_find(&rules->policies, entry->prefix);
-        before = entry->prefix;
-        if (policy == POLICY_IGNORE)
-            continue;
-        if (!policies)
-            policies = calloc(batch->n_entries, 1);
-        if (!policies)
-            return -ENOMEM;
-        policies[i] = (uint8_t)policy;
-    }
-    *ret_policies = policies;
-    return policies != NULL;
-}
-
-void check_notes_deinit(struct check_notes *notes)
-{
-    for (size_t i = 0; i < notes->n; i++)
-        free(notes->notes[i].reason);
-    free(notes->notes);
-    *notes = (struct check_notes){0};
-}
-
 static int add_note(struct check_notes *notes, const struct check_note *note)
 {
     if (notes->n == notes->cap) {

@@ -9,38 +9,8 @@
 
 #include <pthread.h>
 
+#include "check_item.h"
 #include "checks.h"
-
-/** A message that is not valid. */
-struct check_note {
-    struct batch_withheld withheld; /* the hash where policy requires a signature */
-    bool required;
-    struct bytes kid;               /* borrowed from the content */
-    char *reason;                   /* owned; NULL: there was no memory for it */
-};
-
-struct check_notes {
-    struct check_note *notes;
-    size_t n, cap;
-};
-
-void check_notes_deinit(struct check_notes *notes);
-
-/** A batch in the queue. */
-struct check_item {
-    struct check_item *next;
-    struct batch *batch;       /* one reference; nobody else has one */
-    struct check_rules *rules; /* NULL: there is nothing to check */
-    uint8_t *policies;         /* enum policy of each entry, while there are rules */
-    size_t charge;
-    size_t cut;                /* entries before it are given to workers */
-    unsigned jobs;             /* at work on it */
-    bool dropped;              /* it is in no queue any more */
-    bool sorted, stored;       /* its notes are by rising entries; what is required of them is in quarantine */
-    bool came_before;          /* something of it may be in quarantine already */
-    struct check_notes notes;
-    size_t n_required;         /* of them */
-};
 
 /** Most batches whose messages go to quarantine with one sync. */
 #define CHECK_RUN_MAX 64u
@@ -50,10 +20,7 @@ enum check_job_kind { CHECK_PART, CHECK_STORE };
 struct check_job {
     uv_work_t work;
     struct checks *checks;
-    /** Most batches whose messages go to quarantine with one sync. */
-#define CHECK_RUN_MAX 64u
-
-enum check_job_kind kind;
+    enum check_job_kind kind;
     struct check_job *next; /* of what is done */
     int error;
     /* a part */

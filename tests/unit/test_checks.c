@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "quarantine_private.h"
 #include "unit.h"
 
 static uv_loop_t loop;
@@ -448,7 +449,8 @@ START_TEST(finished)
     ck_assert_uint_eq(quarantine_count(q).entries, 6);
     hold = 1;
     take(0x8000, "v");
-    checks_finish(c); /* one that does not come to an end is let go of */
+    checks_finish(c); /* one that does not come to an end is let go of, … */
+    take(0x9000, ""); /* … and nothing overtakes it */
     ck_assert_uint_eq(told.n, 20);
     ck_assert_uint_eq(checks_bytes(c), 0);
     hold = 0;
@@ -468,6 +470,64 @@ START_TEST(no_memory)
     ck_assert_uint_eq(told.no_memory, 1);
     ck_assert_uint_le(told.n, 1);
     ck_assert_uint_eq(checks_bytes(c), 0);
+    /* what is read before the owner hears must not overtake what is lost */
+    size_t passed = told.n;
+    take(0x400, "");
+    take(0x500, "v");
+    until_idle();
+    ck_assert_uint_eq(told.n, passed);
+    ck_assert_uint_eq(checks_bytes(c), 0);
+    checks_drop(c);
+    take(0x200, "vvv");
+    until_passed(passed + 1);
+    ck_assert_uint_eq(told.marks[passed], 0x200);
+    until_idle();
+    teardown();
+}
+END_TEST
+
+/* They are read again right while it is tried once more: that is not known to the try, but to the next one. */
+START_TEST(other_rules_while_it_is_stored)
+{
+    setup("> require");
+    quarantine_set_limit(q, 100);
+    take(0x100, "u");
+    take(0x200, "u");
+    until_idle();
+    ck_assert_int_eq(checks_stuck(c), -EDQUOT);
+    checks_tick(c); /* tries, on a worker */
+    checks_set_rules(c, rules_of("> verify"));
+    until_idle();
+    for (unsigned i = 0; i < 3; i++) {
+        checks_tick(c);
+        until_idle();
+    }
+    ck_assert_uint_eq(told.n, 2);
+    ck_assert_uint_eq(told.last->withheld, 0);
+    ck_assert_int_eq(checks_stuck(c), 0);
+    ck_assert_uint_eq(quarantine_count(q).entries, 0);
+    teardown();
+}
+END_TEST
+
+/* What was dropped is still being put into quarantine when it comes again, and is let through by then: it is not in both. */
+START_TEST(dropped_while_it_is_stored)
+{
+    setup("> require");
+    (void)pthread_mutex_lock(&q->lock);
+    take(0x100, "u");
+    while (!verified)
+        (void)usleep(500);
+    (void)uv_run(&loop, UV_RUN_ONCE); /* it is to be stored */
+    checks_drop(c);
+    checks_set_journal(c, 77, 1);
+    checks_set_rules(c, rules_of(NULL));
+    take(0x100, "u");
+    (void)pthread_mutex_unlock(&q->lock);
+    until_passed(1);
+    until_idle();
+    ck_assert_uint_eq(told.last->withheld, 0);
+    ck_assert_uint_eq(quarantine_count(q).entries, 0);
     teardown();
 }
 END_TEST
@@ -503,4 +563,5 @@ START_TEST(what_came_before)
 END_TEST
 
 UNIT_MAIN("checks", nothing_is_asked, order_is_kept, what_is_required, what_is_only_verified, again_is_not_checked, two_at_work,
-          bounded, stands_while_it_is_full, dropped, finished, no_memory, what_came_before)
+          bounded, stands_while_it_is_full, dropped, finished, no_memory, what_came_before,
+          other_rules_while_it_is_stored, dropped_while_it_is_stored)
