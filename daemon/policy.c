@@ -43,6 +43,21 @@ static int wrong(char why[POLICY_WHY_SIZE], const char *what)
     return -EINVAL;
 }
 
+/* One who writes "orders*" means more than the one prefix that it would match: what he wants signed would go through unlooked at. */
+static const char *mistake_in(struct bytes pattern)
+{
+    struct bytes token;
+    bool more = true;
+
+    while (subject_next_token(&pattern, &more, &token)) {
+        if (token.size > 1 && memchr(token.data, '*', token.size))
+            return "a '*' stands for a whole part between dots, and does nothing inside one";
+        if (token.size && memchr(token.data, '>', token.size) && (token.size > 1 || more))
+            return "a '>' stands alone behind the last dot, or as the whole pattern";
+    }
+    return NULL;
+}
+
 int policy_parse(struct bytes line, struct policy_rule *ret, char why[POLICY_WHY_SIZE])
 {
     struct bytes pattern = next_word(&line), word = next_word(&line), more = next_word(&line);
@@ -55,6 +70,9 @@ int policy_parse(struct bytes line, struct policy_rule *ret, char why[POLICY_WHY
         return wrong(why, "the second word is missing");
     if (more.size)
         return wrong(why, "there are more than two words");
+    const char *mistake = mistake_in(pattern);
+    if (mistake)
+        return wrong(why, mistake);
     for (size_t i = 0; i < ARRAY_SIZE(policy_texts); i++) {
         if (!bytes_equal(word, bytes_of_text(policy_texts[i])))
             continue;

@@ -219,8 +219,8 @@ static int remove_some(struct quarantine *q, uint64_t first, uint64_t last, enum
         q->n = 0;
         q->live = 0;
         int r = quarantine_file_renew(q);
-        if (r == 0)
-            return 0;
+        if (r == 0 || q->end == QUARANTINE_HEADER_SIZE) /* if its folder cannot be synced, that file is in its place all the same */
+            return r;
         q->entries = entries;
         q->n = (size_t)n;
         q->live = live;
@@ -319,10 +319,10 @@ int quarantine_read(struct quarantine *q, uint64_t id, uint64_t from, size_t max
 
 void quarantine_set_limit(struct quarantine *q, uint64_t limit)
 {
+    atomic_store_explicit(&q->limit, limit, memory_order_relaxed);
     (void)pthread_mutex_lock(&q->told_lock);
     q->told.limit = limit;
     (void)pthread_mutex_unlock(&q->told_lock);
-    atomic_store_explicit(&q->limit, limit, memory_order_relaxed);
 }
 
 struct quarantine *quarantine_close(struct quarantine *q)

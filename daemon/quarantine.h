@@ -10,7 +10,8 @@
  * by journal identity, position and hash. What is put is synced before anything says so; what an unclean end has torn at the
  * file's end was never said. Entries that go leave a record, and room when the file is made anew: as soon as a quarter of the
  * limit is taken by what is gone. So the file may be a quarter larger than the limit. It is full, by bytes or by
- * entries, when the next message does not fit: nothing ever goes by itself.
+ * entries, when the next message does not fit: nothing ever goes by itself. Somebody who removes the file, or moves it away, removes no
+ * entry: with the next one it is made anew.
  *
  * Any thread may call, and each call but quarantine_count() may wait for the disk; the loop opens and closes it.
  */
@@ -62,7 +63,8 @@ int quarantine_put(struct quarantine *q, struct quarantine_message *messages, si
 /** These positions of that journal went on after all. 0 or a negative errno. */
 int quarantine_passed(struct quarantine *q, uint64_t system_identifier, uint32_t era, const struct position *positions,
                       size_t n) MUST_CHECK;
-/** Removes the entries with ids from first to last. 0 with how many there were; a negative errno: none was removed. */
+/** Removes the entries with ids from first to last. 0 with how many there were; a negative errno: none was removed, or, if they were all
+ *  there are, the disk does not say that they will stay away after a crash. */
 int quarantine_remove(struct quarantine *q, uint64_t first, uint64_t last, enum quarantine_gone why,
                       uint64_t *ret_n) MUST_CHECK;
 

@@ -132,8 +132,28 @@ static void keep_damaged(struct quarantine *q)
     buf_deinit(&name);
 }
 
+/* What is written must be found again: 0 with whether there is no file where it is to be; -EEXIST: another one is there. */
+static int look_for_file(const struct quarantine *q, bool *ret_gone)
+{
+    struct stat is = {0}, there;
+
+    if (lstat(q->path, &there) < 0) {
+        *ret_gone = true;
+        return errno == ENOENT ? 0 : -errno;
+    }
+    if (q->fd >= 0 && fstat(q->fd, &is) < 0)
+        return -errno;
+    *ret_gone = false;
+    return q->fd >= 0 && there.st_dev == is.st_dev && there.st_ino == is.st_ino ? 0 : -EEXIST;
+}
+
 int quarantine_file_renew(struct quarantine *q)
 {
+    bool gone;
+    int cannot = look_for_file(q, &gone);
+
+    if (cannot < 0)
+        return cannot;
     uint64_t *offsets = calloc(q->n ? q->n : 1, sizeof *offsets), end;
     int fd = offsets ? open(q->new_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
     int r = !offsets ? -ENOMEM : fd < 0 ? -errno : make_new(q, fd, offsets, &end);
@@ -167,8 +187,11 @@ int quarantine_file_renew(struct quarantine *q)
 
 int quarantine_file_ready(struct quarantine *q, uint64_t size)
 {
-    int r = q->fd < 0 || q->renew ? quarantine_file_renew(q) : 0;
+    bool gone;
+    int r = look_for_file(q, &gone);
 
+    if (r == 0 && (gone || q->renew))
+        r = quarantine_file_renew(q);
     if (r < 0)
         return r;
     /* so that a full disk is noticed before anything is written, and later can be made emptier */
@@ -212,7 +235,11 @@ int quarantine_file_sync(struct quarantine *q, uint64_t end)
 
 void quarantine_file_undo(struct quarantine *q)
 {
-    if (q->fd >= 0 && ftruncate(q->fd, (off_t)q->end) < 0)
+    struct stat st;
+
+    if (q->fd < 0 || (fstat(q->fd, &st) == 0 && (uint64_t)st.st_size <= q->end)) /* it would lose its room, too */
+        return;
+    if (ftruncate(q->fd, (off_t)q->end) < 0)
         q->renew = true;
 }
 

@@ -69,6 +69,12 @@ START_TEST(lines_that_are_none)
         {"orders.> required", "the second word is another"},
         {"orders.> REQUIRE", "the second word is another"},
         {"orders.> require now", "there are more than two words"},
+        {"orders* require", "a '*' stands for a whole part"},
+        {"*orders.> require", "a '*' stands for a whole part"},
+        {"orders.a*b.c require", "a '*' stands for a whole part"},
+        {"orders> require", "a '>' stands alone"},
+        {"orders.>.created require", "a '>' stands alone"},
+        {">> require", "a '>' stands alone"},
     };
     struct policy_rule rule;
 

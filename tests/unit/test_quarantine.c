@@ -26,6 +26,20 @@ static void setup(void)
         content[i] = (uint8_t)(i * 7);
 }
 
+/* That many calls from now on one fails; 0: none. */
+static unsigned fsync_fails;
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+    if (fsync_fails && --fsync_fails == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return __real_fsync(fd);
+}
+
 static int try_open(void)
 {
     return quarantine_open(path, LIMIT, &q, &found, why);
@@ -384,5 +398,62 @@ START_TEST(a_folder_that_is_gone)
 }
 END_TEST
 
+/* Somebody removes the file, or puts another one in its place. */
+START_TEST(a_file_that_is_gone)
+{
+    struct quarantine_message m = message(0x300, 10);
+    struct stat st;
+    size_t n_new;
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    (void)put(0x100, 40);
+    ck_assert_int_eq(unlink(path), 0);
+    (void)put(0x200, 50);
+    reopen();
+    ck_assert_uint_eq(quarantine_count(q).entries, 2);
+    check_entry(1, 0x100, 40);
+    check_entry(2, 0x200, 50);
+    ck_assert_int_eq(unlink(path), 0);
+    write_image((const uint8_t *)"mine", 4);
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), -EEXIST);
+    uint64_t n;
+    ck_assert_int_eq(quarantine_remove(q, 1, 2, QUARANTINE_DROPPED, &n), -EEXIST);
+    ck_assert_uint_eq(quarantine_count(q).entries, 2);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_size, 4);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), 0);
+    reopen();
+    ck_assert_uint_eq(quarantine_count(q).entries, 3);
+    check_entry(1, 0x100, 40);
+    teardown();
+}
+END_TEST
+
+/* It is made anew, since all are to go, and nobody knows whether the old one is back after a crash. */
+START_TEST(a_folder_that_is_not_synced)
+{
+    uint64_t n;
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    (void)put(0x100, 40);
+    (void)put(0x200, 50);
+    fsync_fails = 2; /* the file, then the folder */
+    ck_assert_int_eq(quarantine_remove(q, 1, 2, QUARANTINE_DROPPED, &n), -EIO);
+    ck_assert_uint_eq(fsync_fails, 0);
+    ck_assert_uint_eq(quarantine_count(q).entries, 0);
+    (void)put(0x300, 60);
+    reopen();
+    ck_assert_uint_eq(quarantine_count(q).entries, 1);
+    check_entry(3, 0x300, 60);
+    fsync_fails = 1; /* the file alone: all stays */
+    ck_assert_int_eq(quarantine_remove(q, 3, 3, QUARANTINE_DROPPED, &n), 0); /* by a record */
+    ck_assert_uint_eq(quarantine_count(q).entries, 0);
+    teardown();
+}
+END_TEST
+
 UNIT_MAIN("quarantine", put_and_found_again, what_comes_again_stands_once, removed, full, torn_at_every_byte, any_bit,
-          of_another_format, a_folder_that_is_gone)
+          of_another_format, a_folder_that_is_gone, a_file_that_is_gone, a_folder_that_is_not_synced)
