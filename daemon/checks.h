@@ -15,7 +15,9 @@
  *
  * Batches are cut into parts of some milliseconds, CHECKS_AT_ONCE of which are at work; a large message is a part alone. A message
  * that fails where policy requires a signature is put into quarantine, and only when it is synced there the batch goes on, with WITHHELD
- * in its place. What came again is not checked: the journal compares it, whatever policy says by now.
+ * in its place. What came again is not checked: the journal compares it, whatever policy says by now. If the journal had not got so far, since
+ * the router died or the journal failed, what stands in quarantine stays withheld, whatever policy and trust say by now: subscribers
+ * may have been passed over it. It is released from there.
  *
  * While the quarantine takes nothing, because it or the disk is full, everything stands: checks_is_full() says so, and reading
  * is to wait. It is tried again each second, and whenever something changed. Nothing goes by itself.

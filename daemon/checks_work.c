@@ -118,24 +118,49 @@ static int put_all(struct check_job *job, struct quarantine *quarantine)
     return r;
 }
 
-/* What came before an unclean end, and went to quarantine then, and is let through now. */
-static int pass_over(struct check_job *job, struct quarantine *quarantine, const struct check_item *item)
+/* The note of an entry, made if there is none. NULL: no memory. */
+static struct check_note *note_of(struct check_item *item, size_t entry)
 {
-    const struct batch *b = item->batch;
-    struct position *positions = calloc(b->n_entries, sizeof *positions);
-    size_t n = 0, note = 0;
+    const struct check_note made = {.withheld = {.entry = entry}};
 
-    if (!positions)
+    for (size_t i = 0; i < item->notes.n; i++)
+        if (item->notes.notes[i].withheld.entry == entry)
+            return &item->notes.notes[i];
+    return add_note(&item->notes, &made) < 0 ? NULL : &item->notes.notes[item->notes.n - 1];
+}
+
+/* What has gone into quarantine stays there, although it would be let through now: since it went, it has gone for everybody. Who
+ * was told what comes behind it, or was passed over it, would not get it. */
+static int stays(struct check_job *job, struct quarantine *quarantine, struct check_item *item, size_t entry)
+{
+    struct frame_message f = batch_message_of(item->batch, &item->batch->entries[entry]);
+    struct quarantine_message m = {
+        .system_identifier = job->system_identifier, .era = job->era, .position = f.position};
+    uint32_t status;
+
+    if (!quarantine_may_have(quarantine, m.system_identifier, m.era, m.position))
+        return 0;
+    batch_hash(&f, m.hash);
+    int r = quarantine_find(quarantine, &m, &status);
+    if (r <= 0)
+        return r;
+    struct check_note *note = note_of(item, entry);
+    if (!note)
         return -ENOMEM;
-    for (size_t i = 0; i < b->n_entries; i++) {
-        while (note < item->notes.n && item->notes.notes[note].withheld.entry < i)
-            note++;
-        bool stays = note == item->notes.n || item->notes.notes[note].withheld.entry != i || !item->notes.notes[note].required;
-        if (b->entries[i].type == FRAME_MESSAGE && stays)
-            positions[n++] = b->entries[i].position;
-    }
-    int r = quarantine_passed(quarantine, job->system_identifier, job->era, positions, n);
-    free(positions);
+    note->required = true;
+    note->withheld.status = status < VERIFY_STATUS_COUNT ? status : VERIFY_MALFORMED;
+    memcpy(note->withheld.hash, m.hash, sizeof m.hash);
+    item->sorted = false;
+    return 0;
+}
+
+static int keep(struct check_job *job, struct quarantine *quarantine, struct check_item *item)
+{
+    int r = 0;
+
+    for (size_t i = 0; i < item->batch->n_entries && r == 0; i++)
+        if (item->batch->entries[i].type == FRAME_MESSAGE)
+            r = stays(job, quarantine, item, i);
     return r;
 }
 
@@ -144,5 +169,5 @@ void check_store(struct check_job *job, struct quarantine *quarantine)
     job->error = put_all(job, quarantine);
     for (size_t i = 0; i < job->n && job->error == 0; i++)
         if (job->items[i]->came_before)
-            job->error = pass_over(job, quarantine, job->items[i]);
+            job->error = keep(job, quarantine, job->items[i]);
 }

@@ -163,10 +163,7 @@ void clients_accept(struct router *r, int fd)
         s->next->prev = s;
     r->sessions = s;
     r->n_sessions++;
-    if (!quota_open_account(r, s)) {
-        session_close(s, "no memory");
-        return;
-    }
+    permit_meet(r, s);
     char why[PERMIT_WHY_SIZE];
     if (!permit_entry(r, s, why))
         permit_refuse(r, s, CONTROL_ERROR_FORBIDDEN, why, true);

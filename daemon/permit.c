@@ -18,6 +18,16 @@
 /* Supplementary groups of most users. */
 #define GROUPS_FEW 64u
 
+void permit_meet(const struct router *r, struct session *s)
+{
+    if (!r->strangers.are)
+        return;
+    if (s->uid == r->strangers.uid)
+        s->uid = STRANGER_UID;
+    if (s->gid == r->strangers.gid)
+        s->gid = STRANGER_GID;
+}
+
 bool permit_is_privileged(const struct session *s)
 {
     return s->uid == 0 || s->uid == geteuid();
@@ -32,7 +42,7 @@ struct peer {
 };
 
 /* The kernel keeps the groups as they were when the client connected. Who cannot be asked for any has none. */
-static void peer_init(struct peer *p, const struct session *s)
+static void peer_init(struct peer *p, const struct router *router, const struct session *s)
 {
     socklen_t size = sizeof p->few;
     gid_t *groups = p->few;
@@ -48,6 +58,9 @@ static void peer_init(struct peer *p, const struct session *s)
     if (r == 0) {
         p->is.groups = groups;
         p->is.n_groups = size / sizeof *groups;
+        for (size_t i = 0; i < p->is.n_groups && router->strangers.are; i++)
+            if (groups[i] == router->strangers.gid)
+                groups[i] = STRANGER_GID;
     }
 #endif
 }
@@ -61,7 +74,9 @@ void permit_put_who(const struct router *r, uid_t uid, struct buf *out)
 {
     const char *name = access_user_name(r->access, uid);
 
-    if (name) {
+    if (uid == STRANGER_UID) {
+        buf_append_str(out, "a user whom the router's user namespace does not have");
+    } else if (name) {
         buf_append_str(out, "user ");
         text_put_visible(out, bytes_of_text(name));
         buf_printf(out, " (uid %ju)", (uintmax_t)uid);
@@ -114,11 +129,13 @@ static void put_mend(const struct router *r, const struct session *s, enum acces
 {
     const char *name = access_user_name(r->access, s->uid);
 
-    buf_append_str(out, "; ask whoever runs the router for the line \"allow = user:");
-    if (name && is_plain(bytes_of_text(name), false))
-        buf_append_str(out, name);
+    buf_append_str(out, "; ask whoever runs the router for the line \"allow = ");
+    if (s->uid == STRANGER_UID) /* there is no rule for it alone */
+        buf_append_str(out, "any");
+    else if (name && is_plain(bytes_of_text(name), false))
+        buf_printf(out, "user:%s", name);
     else
-        buf_printf(out, "%ju", (uintmax_t)s->uid);
+        buf_printf(out, "user:%ju", (uintmax_t)s->uid);
     buf_printf(out, " %s ", access_right_text(right));
     if (filter)
         put_pattern(out, filter);
@@ -163,7 +180,7 @@ bool permit_entry(const struct router *r, const struct session *s, char why[PERM
 
     if (permit_is_privileged(s))
         return true;
-    peer_init(&peer, s);
+    peer_init(&peer, r, s);
     bool known = access_knows(r->access, &peer.is);
     peer_deinit(&peer);
     if (known)
@@ -183,7 +200,7 @@ static bool may_use(const struct router *r, const struct session *s, enum access
 
     if (permit_is_privileged(s))
         return true;
-    peer_init(&peer, s);
+    peer_init(&peer, r, s);
     bool may = access_may_use(r->access, &peer.is, right, name);
     peer_deinit(&peer);
     if (!may)
@@ -214,7 +231,7 @@ bool permit_subscription(const struct router *r, const struct session *s, char w
         return true;
     if (name.size && !permit_name(r, s, name, why))
         return false;
-    peer_init(&peer, s);
+    peer_init(&peer, r, s);
     while (i < n && access_may_subscribe(r->access, &peer.is, &filters[i]))
         i++;
     peer_deinit(&peer);

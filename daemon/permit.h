@@ -11,6 +11,8 @@
 
 #define PERMIT_WHY_SIZE 512
 
+/** A client has come: one that nobody knows (strangers.h) is nobody from here on. */
+void permit_meet(const struct router *r, struct session *s);
 /** Of the router's own user, or root (SO_PEERCRED). */
 bool permit_is_privileged(const struct session *s);
 

@@ -98,7 +98,7 @@ bool quarantine_is_behind(const struct quarantine *q, uint64_t system_identifier
 /* ---- putting ---- */
 
 /* The id under which it stands there already; 0: it does not; a negative errno. */
-static int64_t known(struct quarantine *q, const struct quarantine_message *m)
+static int64_t known(struct quarantine *q, const struct quarantine_message *m, uint32_t *ret_status)
 {
     if (quarantine_is_behind(q, m->system_identifier, m->era, m->position))
         return 0;
@@ -111,8 +111,10 @@ static int64_t known(struct quarantine *q, const struct quarantine_message *m)
         int r = quarantine_file_fixed(q, e, &there);
         if (r < 0)
             return r;
-        if (memcmp(there.hash, m->hash, sizeof m->hash) == 0)
-            return (int64_t)e->id;
+        if (memcmp(there.hash, m->hash, sizeof m->hash) != 0)
+            continue;
+        *ret_status = there.status;
+        return (int64_t)e->id;
     }
     return 0;
 }
@@ -176,7 +178,8 @@ int quarantine_put(struct quarantine *q, struct quarantine_message *messages, si
 
     (void)pthread_mutex_lock(&q->lock);
     for (size_t i = 0; i < n && r == 0; i++) {
-        int64_t id = known(q, &messages[i]);
+        uint32_t status;
+        int64_t id = known(q, &messages[i], &status);
 
         r = id < 0 ? (int)id : 0;
         messages[i].id = id > 0 ? (uint64_t)id : 0;
@@ -256,27 +259,6 @@ int quarantine_remove(struct quarantine *q, uint64_t first, uint64_t last, enum 
     return r;
 }
 
-int quarantine_passed(struct quarantine *q, uint64_t system_identifier, uint32_t era, const struct position *positions,
-                      size_t n)
-{
-    uint64_t removed;
-    int r = 0;
-
-    (void)pthread_mutex_lock(&q->lock);
-    for (size_t i = 0; i < n && r == 0; i++)
-        for (size_t k = 0; k < q->n && r == 0;) {
-            const struct quarantine_entry *e = &q->entries[k];
-
-            if (is_same_journal(e, system_identifier, era) && position_compare(e->position, positions[i]) == 0)
-                r = remove_some(q, e->id, e->id, QUARANTINE_PASSED, &removed);
-            else
-                k++;
-        }
-    quarantine_tell(q);
-    (void)pthread_mutex_unlock(&q->lock);
-    return r;
-}
-
 /* ---- looking ---- */
 
 uint64_t quarantine_next(struct quarantine *q, uint64_t after)
@@ -286,6 +268,26 @@ uint64_t quarantine_next(struct quarantine *q, uint64_t after)
     uint64_t id = e ? e->id : 0;
     (void)pthread_mutex_unlock(&q->lock);
     return id;
+}
+
+int quarantine_find(struct quarantine *q, const struct quarantine_message *m, uint32_t *ret_status)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    int64_t id = known(q, m, ret_status);
+    (void)pthread_mutex_unlock(&q->lock);
+    return id < 0 ? (int)id : id > 0;
+}
+
+bool quarantine_may_have(struct quarantine *q, uint64_t system_identifier, uint32_t era, struct position position)
+{
+    bool has = false;
+
+    (void)pthread_mutex_lock(&q->lock);
+    for (size_t i = q->n; i-- > 0 && !has;)
+        has = is_same_journal(&q->entries[i], system_identifier, era) &&
+              position_compare(q->entries[i].position, position) == 0;
+    (void)pthread_mutex_unlock(&q->lock);
+    return has;
 }
 
 uint64_t quarantine_at(struct quarantine *q, struct position position)

@@ -60,9 +60,10 @@ bool quarantine_is_behind(const struct quarantine *q, uint64_t system_identifier
 /** Puts them all, synced, and gives each its id; those that stand there already are passed over (*ret_new: the others). 0; -EDQUOT: they
  *  do not fit; another negative errno. Then none of them is put. */
 int quarantine_put(struct quarantine *q, struct quarantine_message *messages, size_t n, size_t *ret_new) MUST_CHECK;
-/** These positions of that journal went on after all. 0 or a negative errno. */
-int quarantine_passed(struct quarantine *q, uint64_t system_identifier, uint32_t era, const struct position *positions,
-                      size_t n) MUST_CHECK;
+/** What stands there of that journal's position, with that hash: 1 with why (enum verify_status); 0: nothing; a negative errno. */
+int quarantine_find(struct quarantine *q, const struct quarantine_message *m, uint32_t *ret_status) MUST_CHECK;
+/** The same, but whatever the hash: whether it is worth to be made. */
+bool quarantine_may_have(struct quarantine *q, uint64_t system_identifier, uint32_t era, struct position position);
 /** Removes the entries with ids from first to last. 0 with how many there were; a negative errno: none was removed, or, if they were all
  *  there are, the disk does not say that they will stay away after a crash. */
 int quarantine_remove(struct quarantine *q, uint64_t first, uint64_t last, enum quarantine_gone why,

@@ -42,7 +42,6 @@ enum quarantine_kind { QUARANTINE_PUT = 1, QUARANTINE_GONE = 2 };
 enum quarantine_gone {
     QUARANTINE_DROPPED = 1,
     QUARANTINE_RELEASED = 2,
-    QUARANTINE_PASSED = 3, /* it came again before the journal knew of it, and was let through by then */
 };
 
 struct quarantine_header {

@@ -365,8 +365,29 @@ static void on_published(void *context, const char *error, uint64_t lsn)
     start(job);
 }
 
+/* The journal has on disk that it was withheld. Before that it comes again if the router dies or the journal fails, and may be let through
+ * then: whoever had it released would get it twice. */
+static bool is_noted(const struct quarantine_job *job)
+{
+    const struct journal_end *end = journal_end(job->router->journal);
+    const struct quarantine_message *m = &job->message;
+    const struct position p = m->position;
+
+    if (m->system_identifier != end->system_identifier || m->era != end->era)
+        return true;
+    if (end->mark_timeline != p.timeline)
+        return end->mark_timeline > p.timeline;
+    return p.index == POSITION_INDEX_NONTRANSACTIONAL ? end->mark >= p.lsn : end->mark > p.lsn;
+}
+
 static void publish(struct quarantine_job *job)
 {
+    if (job->router->phase == ROUTER_RUNNING && !is_noted(job)) {
+        refuse(job, CONTROL_ERROR_JOURNAL,
+               "the journal does not have yet that it was kept back; try again, and if that lasts see last_error of walbus status");
+        answer(job);
+        return;
+    }
     int e = job->router->phase == ROUTER_RUNNING
                 ? heartbeat_publish(&job->router->source.heartbeat, job->message.prefix, job->message.content, on_published, job)
                 : -ENOTCONN;

@@ -343,6 +343,7 @@ int router_open(struct router *r, uv_loop_t *loop, struct settings *settings, st
 {
     *r = (struct router){
         .loop = loop, .log = log, .settings = settings, .origin = origin, .state = STATE_INIT};
+    strangers_find(&r->strangers);
     share_descriptors(r);
     int status = open_parts(r, socket_path);
     if (status != 0) {

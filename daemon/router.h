@@ -32,6 +32,7 @@
 #include "settings/settings.h"
 #include "source.h"
 #include "state.h"
+#include "strangers.h"
 
 /** Most connections at a time, as far as descriptors allow; the next one is told so and closed. */
 #define ROUTER_SESSIONS_MAX 1000u
@@ -83,6 +84,7 @@ struct router {
     struct settings *settings; /* not owned; what is reloadable changes (reload.h) */
     struct router_origin origin;
     struct access *access;     /* who may do what */
+    struct strangers strangers; /* whom nobody knows */
     struct refusals refusals;
 
     enum router_phase phase;

@@ -65,9 +65,9 @@ def guarded(bus, signer, *lines, more=(), start=True, **kw):
         yield router
 
 
-def signed(server, signer, prefix, data):
+def signed(server, signer, prefix, data, *options):
     """Publishes an event that is signed for this prefix."""
-    done = walbus("publish", "--dsn", server.dsn(), "--key", signer.key, prefix, data)
+    done = walbus("publish", "--dsn", server.dsn(), "--key", signer.key, *options, prefix, data)
     assert done.status == 0, done
 
 
@@ -210,6 +210,42 @@ def test_release(bus, conn, signer):
         assert "no such message" in command(router, "drop", "1", status=1).error
         assert router.logged("quarantine.dropped")[0]["first"] == str(unsigned["id"])
         assert [m.content for m in sub.drain(conn)] == []
+
+
+def test_journal_fails_behind_the_quarantine(bus, conn, signer):
+    """What went to quarantine has gone for everybody, who may have been passed over it: it stays there when it comes again, although it
+    would be let through by then, and is not released before the journal has its place."""
+    for _ in range(5):
+        signer.write("")
+        with guarded(bus, signer, env={"WALBUS_FAULT": "journal-write:6=EIO,journal-retry=EIO"}) as router:
+            router.subscriber(name="durable").connection.close()
+            sent = 0
+            while not router.logged("journal.failed"):
+                signed(bus, signer, "orders.created", str(sent), "--non-transactional")  # it has its mark with it
+                sent += 1
+                wait_for(lambda: router.logged("journal.failed") or quarantine(router)["entries"] == sent, 15, "it is in quarantine")
+            if quarantine(router)["entries"] < sent:  # it failed with a mark alone
+                continue
+            last = listed(router)[-1]
+            if router.status()["journal"]["newest"] == last["position"]:
+                continue
+            signer.allow("orders.>")
+            assert walbus("reload", "--socket", router.socket).status == 0
+            refused = command(router, "release", str(last["id"]), status=1)
+            assert "the journal does not have yet" in refused.error and "still in quarantine" in refused.error
+            content = command(router, "show", str(last["id"]), "--raw").out
+            router.stop()
+            router.env = {}
+            router.start()
+            sub = router.subscriber(name="durable")
+            sub.checks.everything = False
+            assert [m.content for m in sub.drain(conn)] == []
+            assert len(listed(router)) == sent
+            command(router, "release", str(last["id"]))
+            assert [m.content for m in sub.drain(conn)] == [content]
+            assert len(listed(router)) == sent - 1
+            return
+    pytest.fail("the journal never failed with a message")
 
 
 def test_release_without_the_server(bus, conn, signer):

@@ -73,6 +73,39 @@ START_TEST(root_and_the_router_may_all)
 }
 END_TEST
 
+/* In a user namespace that has not all users the others look like one: also like the router, if that is the one. */
+START_TEST(strangers)
+{
+    static const char *const rules[] = {"user:4000000001 subscribe >", "group:4000000001 subscribe >"};
+    struct session like_router = client(geteuid()), like_rule = client(4000000001), known = client(4000000002);
+    char why[PERMIT_WHY_SIZE];
+
+    setup(rules, 2);
+    permit_meet(&r, &like_rule); /* there can be none */
+    ck_assert(permit_entry(&r, &like_rule, why));
+    r.strangers = (struct strangers){true, geteuid(), 4000000001};
+    permit_meet(&r, &like_router);
+    ck_assert(!permit_is_privileged(&like_router) && !permit_entry(&r, &like_router, why));
+    ck_assert_str_eq(why, "a user whom the router's user namespace does not have may do nothing here; ask whoever runs the router for "
+                          "the line \"allow = any subscribe PATTERN\" in /etc/x.conf");
+    r.strangers.uid = 4000000001;
+    permit_meet(&r, &like_rule);
+    permit_meet(&r, &known);
+    ck_assert(!permit_entry(&r, &like_rule, why));
+    ck_assert(!permit_entry(&r, &known, why));
+    ck_assert_uint_eq(known.uid, 4000000002);
+    teardown();
+    ck_assert(strangers_map_is_whole("         0          0 4294967295\n"));
+    ck_assert(!strangers_map_is_whole("         0     100000      65536\n"));
+    ck_assert(!strangers_map_is_whole("         0       1000          1\n         1     100000      65536\n"));
+    ck_assert(!strangers_map_is_whole("1 1 4294967294"));
+    ck_assert(!strangers_map_is_whole("nothing"));
+    struct strangers here;
+    strangers_find(&here);
+    ck_assert(here.uid > 0 && here.gid > 0);
+}
+END_TEST
+
 START_TEST(nobody_else_may_anything)
 {
     struct session s = client(4000000001);
@@ -197,5 +230,5 @@ START_TEST(groups_of_the_peer)
 }
 END_TEST
 
-UNIT_MAIN("permit", root_and_the_router_may_all, nobody_else_may_anything, sentences, subscriptions_that_are_there,
+UNIT_MAIN("permit", root_and_the_router_may_all, strangers, nobody_else_may_anything, sentences, subscriptions_that_are_there,
           groups_of_the_peer)
