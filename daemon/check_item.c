@@ -23,7 +23,7 @@ struct check_item *check_item_free(struct check_item *item)
     return NULL;
 }
 
-int check_rules_look_at(const struct check_rules *rules, const struct batch *batch, uint8_t **ret_policies)
+int check_policies(const struct check_rules *rules, const struct batch *batch, uint8_t **ret_policies)
 {
     uint8_t *policies = NULL;
     struct bytes before = {NULL, 0};
@@ -100,7 +100,7 @@ struct batch *check_item_result(struct check_item *item)
 int check_item_anew(struct check_item *item, struct check_rules *rules)
 {
     uint8_t *policies = NULL;
-    int r = check_rules_look_at(rules, item->batch, &policies);
+    int r = check_policies(rules, item->batch, &policies);
 
     if (r == 0)
         policies = calloc(item->batch->n_entries, 1);

@@ -44,8 +44,8 @@ struct check_item {
     size_t n_required;         /* of them */
 };
 
-/** Which entries `rules` ask something of: 1 with *ret_policies, malloc'ed; 0: none; -ENOMEM. */
-int check_rules_look_at(const struct check_rules *rules, const struct batch *batch, uint8_t **ret_policies) MUST_CHECK;
+/** What is asked of a batch. 1 with *ret_policies, malloc'ed, an enum policy for each entry; 0: nothing is; -ENOMEM. */
+int check_policies(const struct check_rules *rules, const struct batch *batch, uint8_t **ret_policies) MUST_CHECK;
 
 /** Returns NULL. No worker may have it. */
 struct check_item *check_item_free(struct check_item *item);

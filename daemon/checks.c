@@ -341,7 +341,7 @@ static int examine(struct checks *c, const struct batch *batch, struct check_ite
     if (!batch->n_entries || batch->again)
         return 0;
     item->came_before = may_have_come(c, batch);
-    int r = c->rules->policies.idle ? 0 : check_rules_look_at(c->rules, batch, &item->policies);
+    int r = c->rules->policies.idle ? 0 : check_policies(c->rules, batch, &item->policies);
     if (r < 0 || (r == 0 && !item->came_before))
         return r;
     if (r == 0)

@@ -36,9 +36,6 @@ struct check_job {
     size_t stored;
 };
 
-/** What is asked of a batch. 1 with *ret_policies, malloc'ed, an enum policy for each entry; 0: nothing is; -ENOMEM. */
-int check_policies(const struct check_rules *rules, const struct batch *batch, uint8_t **ret_policies) MUST_CHECK;
-
 /** On a worker. */
 void check_part(struct check_job *job, check_verify verify);
 void check_store(struct check_job *job, struct quarantine *quarantine);
