@@ -64,7 +64,8 @@ bool quota_has_bytes(const struct router *r, const struct session *s, size_t byt
     return held <= most && bytes <= most - held;
 }
 
-_Static_assert(ROUTER_ACCOUNT_MAX <= SESSION_READS_BYTES / 2, "others have their share of either");
+_Static_assert(ROUTER_ACCOUNT_MAX <= SESSION_READS_BYTES / 2 && ROUTER_ACCOUNT_MAX <= ROUTER_BYTES_MAX / 2,
+               "others have their share of either");
 
 void quota_limit_accounts(struct router *r)
 {

@@ -48,7 +48,7 @@
 #define ROUTER_BYTES_MAX (16u << 20)
 /** Most of these, and of chunks read from the journal (SESSION_READS_BYTES), for one user: others have their share of
  *  either. */
-#define ROUTER_ACCOUNT_MAX (ROUTER_BYTES_MAX / 2)
+#define ROUTER_ACCOUNT_MAX (8u << 20)
 /** Most bytes of unfinished frames, answers and filters of all clients together; who needs more is refused. */
 #define ROUTER_CLIENTS_MAX (24u << 20)
 /** So much more is kept for the router's own user and root, who must always be able to look. */
