@@ -229,7 +229,7 @@ static void take_store(struct checks *c, struct check_job *job)
         struct check_item *item = job->items[i];
 
         item->jobs--;
-        item->stored = job->error == 0;
+        item->stored = job->error == 0 && i < job->stored;
         if (item->dropped)
             item_drop(item);
     }

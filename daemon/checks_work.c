@@ -95,27 +95,41 @@ static struct quarantine_message message_of(const struct check_job *job, const s
     return m;
 }
 
-static int put_all(struct check_job *job, struct quarantine *quarantine)
+/* What is required of the job's items from `from` on, up to `to`. */
+static int put(struct check_job *job, struct quarantine *quarantine, size_t from, size_t to)
 {
-    size_t n = 0, at = 0;
+    size_t n = 0, at = 0, n_new;
 
-    for (size_t i = 0; i < job->n; i++)
+    for (size_t i = from; i < to; i++)
         n += job->items[i]->n_required;
     if (!n)
         return 0;
     struct quarantine_message *messages = calloc(n, sizeof *messages);
     if (!messages)
         return -ENOMEM;
-    for (size_t i = 0; i < job->n; i++) {
+    for (size_t i = from; i < to; i++) {
         const struct check_item *item = job->items[i];
 
         for (size_t k = 0; k < item->notes.n; k++)
             if (item->notes.notes[k].required)
                 messages[at++] = message_of(job, item, &item->notes.notes[k]);
     }
-    int r = quarantine_put(quarantine, messages, n, &job->stored);
+    int r = quarantine_put(quarantine, messages, n, &n_new);
     free(messages);
     return r;
+}
+
+/* All with one sync; if they do not fit together, as many as do, so that the first may go on. */
+static int put_all(struct check_job *job, struct quarantine *quarantine)
+{
+    int r = put(job, quarantine, 0, job->n);
+
+    job->stored = r == 0 ? job->n : 0;
+    if (r != -EDQUOT)
+        return r;
+    while (job->stored < job->n && (r = put(job, quarantine, job->stored, job->stored + 1)) == 0)
+        job->stored++;
+    return job->stored ? 0 : r;
 }
 
 /* The note of an entry, made if there is none. NULL: no memory. */
@@ -167,7 +181,7 @@ static int keep(struct check_job *job, struct quarantine *quarantine, struct che
 void check_store(struct check_job *job, struct quarantine *quarantine)
 {
     job->error = put_all(job, quarantine);
-    for (size_t i = 0; i < job->n && job->error == 0; i++)
+    for (size_t i = 0; i < job->stored && job->error == 0; i++)
         if (job->items[i]->came_before)
             job->error = keep(job, quarantine, job->items[i]);
 }

@@ -33,7 +33,7 @@ struct check_job {
     size_t n;
     uint64_t system_identifier;
     uint32_t era;
-    size_t stored;
+    size_t stored; /* of them, the first ones, if there was no error */
 };
 
 /** On a worker. */

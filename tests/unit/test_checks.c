@@ -486,6 +486,27 @@ START_TEST(no_memory)
 }
 END_TEST
 
+/* What goes into quarantine together is more than it takes: the first of it goes. */
+START_TEST(a_part_fits)
+{
+    setup("> require");
+    quarantine_set_limit(q, 700);
+    (void)pthread_mutex_lock(&q->lock); /* so that the others are checked until it is done */
+    for (uint64_t i = 1; i <= 6; i++)
+        take(i * 0x100, "u");
+    for (unsigned i = 0; verified < 6 || i < 20; i++) { /* and what the last ones have found is taken */
+        (void)usleep(1000);
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    (void)pthread_mutex_unlock(&q->lock);
+    until_idle();
+    ck_assert_uint_eq(told.n, 3);
+    ck_assert_int_eq(told.stuck, -EDQUOT);
+    ck_assert_uint_eq(quarantine_count(q).entries, 3);
+    teardown();
+}
+END_TEST
+
 /* They are read again right while it is tried once more: that is not known to the try, but to the next one. */
 START_TEST(other_rules_while_it_is_stored)
 {
@@ -572,4 +593,5 @@ END_TEST
 
 UNIT_MAIN("checks", nothing_is_asked, order_is_kept, what_is_required, what_is_only_verified, again_is_not_checked, two_at_work,
           bounded, stands_while_it_is_full, dropped, finished, no_memory, what_came_before,
-          other_rules_while_it_is_stored, dropped_while_it_is_stored)
+          a_part_fits, other_rules_while_it_is_stored,
+          dropped_while_it_is_stored)
