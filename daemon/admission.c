@@ -38,7 +38,8 @@ static const char *mend_of(int error)
         return "look at it with walbus quarantine list, then release or drop what is in it, or raise quarantine-size, or "
                "change the policy; the router goes on by itself, and nothing is lost meanwhile";
     case -EEXIST:
-        return "another file stands where the quarantine was: move it away; the router goes on by itself, and nothing is lost meanwhile";
+        return "another file stands where the quarantine was: move it away; the router goes on by itself, and nothing "
+               "is lost meanwhile";
     case -ENOSPC:
         return "make room in the state folder; the router goes on by itself, and nothing is lost meanwhile";
     default:

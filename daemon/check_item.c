@@ -34,7 +34,8 @@ int check_policies(const struct check_rules *rules, const struct batch *batch, u
 
         if (entry->type != FRAME_MESSAGE)
             continue;
-        if (!before.data || before.size != entry->prefix.size || memcmp(before.data, entry->prefix.data, before.size) != 0)
+        if (!before.data || before.size != entry->prefix.size ||
+            memcmp(before.data, entry->prefix.data, before.size) != 0)
             policy = policies_find(&rules->policies, entry->prefix);
         before = entry->prefix;
         if (policy == POLICY_IGNORE)

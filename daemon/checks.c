@@ -178,7 +178,8 @@ static bool start_store(struct checks *c)
     if (!job)
         return false;
     *job = (struct check_job){.kind = CHECK_STORE, .system_identifier = c->system_identifier, .era = c->era};
-    for (struct check_item *item = c->head; item && check_item_is_checked(item) && job->n < CHECK_RUN_MAX; item = item->next) {
+    for (struct check_item *item = c->head; item && check_item_is_checked(item) && job->n < CHECK_RUN_MAX;
+         item = item->next) {
         if (item->rules && check_item_must_store(item)) {
             job->items[job->n++] = item;
             item->jobs++;
@@ -326,8 +327,8 @@ static void go_on(struct checks *c)
 
 /* ---- coming in ---- */
 
-/* Something of it may stand in quarantine: the router died, or its journal failed, before that knew of it. What is just being put there
- * may be of the same messages, when they were dropped and come again. */
+/* Something of it may stand in quarantine: the router died, or its journal failed, before that knew of it. What is
+ * just being put there may be of the same messages, when they were dropped and come again. */
 static bool may_have_come(struct checks *c, const struct batch *batch)
 {
     if (!c->behind && !c->storing)

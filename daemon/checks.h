@@ -9,18 +9,19 @@
  *                    │ parts of some messages            ▲
  *                    └─► worker: verified ──► worker: what fails into quarantine, synced
  *
- * The order is kept strictly, that of marks too: a batch goes on when all before it have gone. So a mark is never told before everything
- * up to it is safe, in the journal or in quarantine. Of one with nothing to check nothing is looked at, and while
- * nothing waits it goes on at once.
+ * The order is kept strictly, that of marks too: a batch goes on when all before it have gone. So a mark is never told
+ * before everything up to it is safe, in the journal or in quarantine. Of one with nothing to check nothing is looked
+ * at, and while nothing waits it goes on at once.
  *
- * Batches are cut into parts of some milliseconds, CHECKS_AT_ONCE of which are at work; a large message is a part alone. A message
- * that fails where policy requires a signature is put into quarantine, and only when it is synced there the batch goes on, with WITHHELD
- * in its place. What came again is not checked: the journal compares it, whatever policy says by now. If the journal had not got so far, since
- * the router died or the journal failed, what stands in quarantine stays withheld, whatever policy and trust say by now: subscribers
- * may have been passed over it. It is released from there.
+ * Batches are cut into parts of some milliseconds, CHECKS_AT_ONCE of which are at work; a large message is a part
+ * alone. A message that fails where policy requires a signature is put into quarantine, and only when it is synced
+ * there the batch goes on, with WITHHELD in its place. What came again is not checked: the journal compares it,
+ * whatever policy says by now. If the journal had not got so far, since the router died or the journal failed, what
+ * stands in quarantine stays withheld, whatever policy and trust say by now: subscribers may have been passed over it.
+ * It is released from there.
  *
- * While the quarantine takes nothing, because it or the disk is full, everything stands: checks_is_full() says so, and reading
- * is to wait. It is tried again each second, and whenever something changed. Nothing goes by itself.
+ * While the quarantine takes nothing, because it or the disk is full, everything stands: checks_is_full() says so, and
+ * reading is to wait. It is tried again each second, and whenever something changed. Nothing goes by itself.
  *
  * Loop thread only, but for the work itself.
  */
@@ -41,11 +42,12 @@
 
 /** Parts at work at a time. */
 #define CHECKS_AT_ONCE 2u
-/** A part ends when it has cost so much: in bytes hashed, of which each message counts CHECKS_MESSAGE_COST beside its content, for its
- *  signature's arithmetic. Some 2 ms. */
+/** A part ends when it has cost so much: in bytes hashed, of which each message counts CHECKS_MESSAGE_COST beside its
+ *  content, for its signature's arithmetic. Some 2 ms. */
 #define CHECKS_PART         (1u << 20)
 #define CHECKS_MESSAGE_COST (24u << 10)
-/** Most bytes, and batches, that wait; then the owner lets reading wait, until half of it is gone. A single message may be larger. */
+/** Most bytes, and batches, that wait; then the owner lets reading wait, until half of it is gone. A single message
+ *  may be larger. */
 #define CHECKS_BYTES_MAX (8u << 20)
 #define CHECKS_COUNT_MAX 1024u
 /** Shortest time between two log lines about messages that failed. */
@@ -60,7 +62,8 @@ struct checks_ops {
     void (*room)(void *owner);
     /** The quarantine takes nothing for this reason, -EDQUOT: it is full; 0: it does again. Each is told once. */
     void (*stuck)(void *owner, int error);
-    /** There was no memory: all that waited is dropped, and so is all that comes until checks_drop(). It must come again. */
+    /** There was no memory: all that waited is dropped, and so is all that comes until checks_drop(). It must come
+     *  again. */
     void (*no_memory)(void *owner);
 };
 
@@ -81,7 +84,8 @@ struct checks *checks_new(uv_loop_t *loop, struct quarantine *quarantine, struct
 /** When the loop has run out: no work is under way. Returns NULL; takes NULL. */
 struct checks *checks_free(struct checks *c);
 
-/** For batches that come from here on, and for what stands because the quarantine takes nothing. Takes the reference. */
+/** For batches that come from here on, and for what stands because the quarantine takes nothing. Takes the
+ *  reference. */
 void checks_set_rules(struct checks *c, struct check_rules *rules);
 struct check_rules *checks_rules(const struct checks *c);
 /** The journal in which positions are from here on; a connection to the server begins. */
@@ -101,7 +105,8 @@ const struct checks_counts *checks_counts(const struct checks *c);
 void checks_tick(struct checks *c);
 /** What waits goes nowhere; what comes from here on stands behind nothing that was dropped. */
 void checks_drop(struct checks *c);
-/** Waits until everything has passed, for CHECKS_FINISH_MS at most; what is left is dropped, and with it all that comes behind it. */
+/** Waits until everything has passed, for CHECKS_FINISH_MS at most; what is left is dropped, and with it all that
+ *  comes behind it. */
 void checks_finish(struct checks *c);
 
 #endif

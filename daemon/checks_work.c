@@ -143,8 +143,8 @@ static struct check_note *note_of(struct check_item *item, size_t entry)
     return add_note(&item->notes, &made) < 0 ? NULL : &item->notes.notes[item->notes.n - 1];
 }
 
-/* What has gone into quarantine stays there, although it would be let through now: since it went, it has gone for everybody. Who
- * was told what comes behind it, or was passed over it, would not get it. */
+/* What has gone into quarantine stays there, although it would be let through now: since it went, it has gone for
+ * everybody. Who was told what comes behind it, or was passed over it, would not get it. */
 static int stays(struct check_job *job, struct quarantine *quarantine, struct check_item *item, size_t entry)
 {
     struct frame_message f = batch_message_of(item->batch, &item->batch->entries[entry]);

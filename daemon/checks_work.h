@@ -3,8 +3,9 @@
 #define WALBUS_DAEMON_CHECKS_WORK_H
 
 /*
- * What checks.c has done on workers. A job's members are its worker's until it stands in the list of what is done; from then on they are
- * the loop's, which takes them from there when libuv tells it, or in checks_finish(). A job is freed when libuv has let go of it.
+ * What checks.c has done on workers. A job's members are its worker's until it stands in the list of what is done;
+ * from then on they are the loop's, which takes them from there when libuv tells it, or in checks_finish(). A job is
+ * freed when libuv has let go of it.
  */
 
 #include <pthread.h>

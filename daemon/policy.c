@@ -43,7 +43,8 @@ static int wrong(char why[POLICY_WHY_SIZE], const char *what)
     return -EINVAL;
 }
 
-/* One who writes "orders*" means more than the one prefix that it would match: what he wants signed would go through unlooked at. */
+/* One who writes "orders*" means more than the one prefix that it would match: what he wants signed would go through
+ * unlooked at. */
 static const char *mistake_in(struct bytes pattern)
 {
     struct bytes token;

@@ -54,7 +54,8 @@ void quarantine_index_remove(struct quarantine *q, uint64_t first, uint64_t last
     q->n = kept;
 }
 
-/* The newest entry has the highest position of its journal, since messages come in order; what came again is searched for. */
+/* The newest entry has the highest position of its journal, since messages come in order; what came again is searched
+ * for. */
 static bool is_same_journal(const struct quarantine_entry *e, uint64_t system_identifier, uint32_t era)
 {
     return e->system_identifier == system_identifier && e->era == era;
@@ -222,8 +223,8 @@ static int remove_some(struct quarantine *q, uint64_t first, uint64_t last, enum
         q->n = 0;
         q->live = 0;
         int r = quarantine_file_renew(q);
-        if (r == 0 || q->end == QUARANTINE_HEADER_SIZE) /* if its folder cannot be synced, that file is in its place all the same */
-            return r;
+        if (r == 0 || q->end == QUARANTINE_HEADER_SIZE)
+            return r; /* if its folder cannot be synced, that file is in its place all the same */
         q->entries = entries;
         q->n = (size_t)n;
         q->live = live;

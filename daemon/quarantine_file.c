@@ -132,7 +132,8 @@ static void keep_damaged(struct quarantine *q)
     buf_deinit(&name);
 }
 
-/* What is written must be found again: 0 with whether there is no file where it is to be; -EEXIST: another one is there. */
+/* What is written must be found again: 0 with whether there is no file where it is to be; -EEXIST: another one is
+ * there. */
 static int look_for_file(const struct quarantine *q, bool *ret_gone)
 {
     struct stat is = {0}, there;

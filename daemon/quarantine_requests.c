@@ -365,8 +365,8 @@ static void on_published(void *context, const char *error, uint64_t lsn)
     start(job);
 }
 
-/* The journal has on disk that it was withheld. Before that it comes again if the router dies or the journal fails, and may be let through
- * then: whoever had it released would get it twice. */
+/* The journal has on disk that it was withheld. Before that it comes again if the router dies or the journal fails,
+ * and may be let through then: whoever had it released would get it twice. */
 static bool is_noted(const struct quarantine_job *job)
 {
     const struct journal_end *end = journal_end(job->router->journal);
@@ -384,7 +384,8 @@ static void publish(struct quarantine_job *job)
 {
     if (job->router->phase == ROUTER_RUNNING && !is_noted(job)) {
         refuse(job, CONTROL_ERROR_JOURNAL,
-               "the journal does not have yet that it was kept back; try again, and if that lasts see last_error of walbus status");
+               "the journal does not have yet that it was kept back; try again, and if that lasts see last_error of "
+               "walbus status");
         answer(job);
         return;
     }

@@ -3,13 +3,13 @@
 #define WALBUS_DAEMON_QUARANTINE_REQUESTS_H
 
 /*
- * REQUEST quarantine-list, -show, -drop and -release. Each waits for the disk, so a worker does it; a client has one under way, and
- * one release is under way at all.
+ * REQUEST quarantine-list, -show, -drop and -release. Each waits for the disk, so a worker does it; a client has one
+ * under way, and one release is under way at all.
  *
- * A release publishes the message anew, once the journal has WITHHELD in its place: read and verified by the present rules on a worker ─► emitted over the heartbeat's
- * connection ─► committed ─► removed from quarantine, synced, on a worker. Whatever fails leaves the entry; a router that dies between
- * commit and removal leaves it too, and the message has been published all the same.
- * A part of the router; loop thread only.
+ * A release publishes the message anew, once the journal has WITHHELD in its place: read and verified by the present
+ * rules on a worker ─► emitted over the heartbeat's connection ─► committed ─► removed from quarantine, synced, on a
+ * worker. Whatever fails leaves the entry; a router that dies between commit and removal leaves it too, and the
+ * message has been published all the same. A part of the router; loop thread only.
  */
 
 #include "codec/control.h"

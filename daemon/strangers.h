@@ -3,9 +3,9 @@
 #define WALBUS_DAEMON_STRANGERS_H
 
 /*
- * Where the router runs in a user namespace (a container, PrivateUsers=) that has not all users, the kernel shows all the others as one, the
- * "nobody" of that namespace. Such a client may be anybody: it is not the router's own user, even if that is nobody, and
- * no rule for a user or a group is for it.
+ * Where the router runs in a user namespace (a container, PrivateUsers=) that has not all users, the kernel shows all
+ * the others as one, the "nobody" of that namespace. Such a client may be anybody: it is not the router's own user,
+ * even if that is nobody, and no rule for a user or a group is for it.
  */
 
 #include <stdbool.h>

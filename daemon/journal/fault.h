@@ -19,8 +19,8 @@
  * Points: journal-write (before each write of records), journal-wrote (behind it), journal-sync and journal-synced
  * (around the sync of a segment), journal-segment (making one: before its file, before its name, before the
  * folder is synced), journal-retry (trying again after a failure), journal-read (a step of reading for one session),
- * catalog-commit and catalog-committed (around a commit), quarantine-write and quarantine-wrote (around each write of the
- * quarantine), quarantine-sync and quarantine-synced (around its sync),
+ * catalog-commit and catalog-committed (around a commit), quarantine-write and quarantine-wrote (around each write of
+ * the quarantine), quarantine-sync and quarantine-synced (around its sync),
  * feedback and feedback-sent (around a report to the server), delivery (before a live batch goes to a session).
  */
 
