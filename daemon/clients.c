@@ -164,6 +164,10 @@ void clients_accept(struct router *r, int fd)
     r->sessions = s;
     r->n_sessions++;
     permit_meet(r, s);
+    if (!quota_open_account(r, s)) {
+        session_close(s, "no memory");
+        return;
+    }
     char why[PERMIT_WHY_SIZE];
     if (!permit_entry(r, s, why))
         permit_refuse(r, s, CONTROL_ERROR_FORBIDDEN, why, true);
