@@ -6,74 +6,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "settings/access_rule.h"
+
 static const char *const policy_texts[] = {
     [POLICY_IGNORE] = "ignore",
     [POLICY_VERIFY] = "verify",
     [POLICY_REQUIRE] = "require",
 };
 
-const char *policy_text(enum policy policy)
-{
-    return policy_texts[policy];
-}
-
-static bool is_blank(uint8_t c)
-{
-    return c == ' ' || c == '\t';
-}
-
-/* The next word, {NULL, 0} at the end. */
-static struct bytes next_word(struct bytes *rest)
-{
-    while (rest->size && is_blank(rest->data[0])) {
-        rest->data++;
-        rest->size--;
-    }
-    struct bytes word = {rest->data, 0};
-    while (word.size < rest->size && !is_blank(rest->data[word.size]))
-        word.size++;
-    rest->data += word.size;
-    rest->size -= word.size;
-    return word;
-}
-
 static int wrong(char why[POLICY_WHY_SIZE], const char *what)
 {
-    (void)snprintf(why, POLICY_WHY_SIZE, "expected a pattern and ignore, verify or require, as in \"orders.> require\"; %s", what);
+    (void)snprintf(why, POLICY_WHY_SIZE,
+                   "expected a pattern and ignore, verify or require, as in \"orders.> require\"; %s", what);
     return -EINVAL;
-}
-
-/* One who writes "orders*" means more than the one prefix that it would match: what he wants signed would go through
- * unlooked at. */
-static const char *mistake_in(struct bytes pattern)
-{
-    struct bytes token;
-    bool more = true;
-
-    while (subject_next_token(&pattern, &more, &token)) {
-        if (token.size > 1 && memchr(token.data, '*', token.size))
-            return "a '*' stands for a whole part between dots, and does nothing inside one";
-        if (token.size && memchr(token.data, '>', token.size) && (token.size > 1 || more))
-            return "a '>' stands alone behind the last dot, or as the whole pattern";
-    }
-    return NULL;
 }
 
 int policy_parse(struct bytes line, struct policy_rule *ret, char why[POLICY_WHY_SIZE])
 {
-    struct bytes pattern = next_word(&line), word = next_word(&line), more = next_word(&line);
+    struct bytes pattern, word, more;
 
-    if (!pattern.size)
+    if (!access_rule_next(&line, &pattern))
         return wrong(why, "it is empty");
     if (pattern.size > FILTER_TEXT_MAX)
         return wrong(why, "the pattern is too long");
-    if (!word.size)
+    if (!access_rule_next(&line, &word))
         return wrong(why, "the second word is missing");
-    if (more.size)
+    if (access_rule_next(&line, &more))
         return wrong(why, "there are more than two words");
-    const char *mistake = mistake_in(pattern);
-    if (mistake)
-        return wrong(why, mistake);
+    /* One who writes "orders*" means more than the one prefix that it would match: what he wants signed would go
+     * through unlooked at. */
+    const char *fault = subject_wildcard_fault(pattern);
+    if (fault)
+        return wrong(why, fault);
     for (size_t i = 0; i < ARRAY_SIZE(policy_texts); i++) {
         if (!bytes_equal(word, bytes_of_text(policy_texts[i])))
             continue;
@@ -105,7 +69,6 @@ int policies_init(struct policies *ret, char *const *lines, size_t n, char why[P
         rule->filter.text.data = copy;
         p.n++;
         p.idle = p.idle && rule->policy == POLICY_IGNORE;
-        p.requires = p.requires || rule->policy == POLICY_REQUIRE;
     }
     *ret = p;
     return 0;

@@ -33,12 +33,8 @@ struct policy_rule {
 struct policies {
     struct policy_rule *rules;
     size_t n;
-    bool idle;     /* nothing is asked of any prefix */
-    bool requires; /* something is required of some */
+    bool idle; /* nothing is asked of any prefix */
 };
-
-/** "ignore" and so on. */
-const char *policy_text(enum policy policy);
 
 /** One line. 0, and *ret borrows its pattern from `line`; -EINVAL with `why`, one clause without a full stop. */
 int policy_parse(struct bytes line, struct policy_rule *ret, char why[POLICY_WHY_SIZE]) MUST_CHECK;

@@ -213,6 +213,20 @@ const char *subject_pattern_oddity(struct bytes pattern, struct bytes *ret_token
     return NULL;
 }
 
+const char *subject_wildcard_fault(struct bytes pattern)
+{
+    struct bytes token;
+    bool more = true;
+
+    while (subject_next_token(&pattern, &more, &token)) {
+        if (has_star(token, !more))
+            return "a '*' stands for a whole part between dots, and does nothing inside one";
+        if (has_rest(token, !more) || is_early_rest(token, !more))
+            return "a '>' stands alone behind the last dot, or as the whole pattern";
+    }
+    return NULL;
+}
+
 static bool is_token_byte(uint8_t c)
 {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||

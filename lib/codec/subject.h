@@ -70,6 +70,10 @@ bool subject_next_token(struct bytes *rest, bool *more, struct bytes *token);
  *  with the token ("is taken literally; …"), static. NULL: nothing does. */
 const char *subject_pattern_oddity(struct bytes pattern, struct bytes *ret_token);
 
+/** Where a '*' or '>' would be taken literally, in a pattern that decides what is allowed or required: one clause
+ *  that says where it belongs, static. NULL: nowhere. */
+const char *subject_wildcard_fault(struct bytes pattern);
+
 /** The routers' own: what comes under it is taken for a heartbeat and never delivered. */
 #define SUBJECT_HEARTBEAT_PREFIX "_walbus.heartbeat"
 

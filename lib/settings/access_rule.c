@@ -98,23 +98,13 @@ static int parse_right(struct bytes word, struct access_rule *rule, char why[SET
 
 static int check_pattern(struct bytes word, char why[SETTINGS_WHY_SIZE])
 {
-    struct bytes rest = word, token;
-    bool more = true;
-
     if (word.size > FILTER_TEXT_MAX)
         return refuse(why, word, "a pattern has at most %d bytes", FILTER_TEXT_MAX);
     if (!text_is_utf8(word))
         return refuse(why, word, "a pattern is UTF-8");
-    while (subject_next_token(&rest, &more, &token)) {
-        bool star = token.size && memchr(token.data, '*', token.size),
-             end = token.size && memchr(token.data, '>', token.size);
+    const char *fault = subject_wildcard_fault(word);
 
-        if (star && token.size > 1)
-            return refuse(why, word, "a '*' stands for a whole part between dots, and does nothing inside one");
-        if (end && (token.size > 1 || more))
-            return refuse(why, word, "a '>' stands alone behind the last dot, or as the whole pattern");
-    }
-    return 0;
+    return fault ? refuse(why, word, "%s", fault) : 0;
 }
 
 int access_rule_parse(const char *text, struct access_rule *ret, char why[SETTINGS_WHY_SIZE])

@@ -536,6 +536,26 @@ START_TEST(patterns_that_look_like_a_mistake)
 }
 END_TEST
 
-UNIT_MAIN("subject", patterns_that_look_like_a_mistake, tokens, patterns, exact, starts_with, every_byte_value, every_short_pattern,
-          long_prefix, publish_prefixes, publish_every_byte_value, publish_length_limit,
-          copies_are_their_own, covered_is_what_matches, faults_have_their_own_sentences)
+/* What decides who may do what, or what must be signed, says what it looks like. */
+START_TEST(wildcards_that_are_none)
+{
+    static const char *const good[] = {">", "*", "a.>", "a.*.b", "*.*", "a..b", "a. b", "a.", ""};
+    static const char *const stars[] = {"a*", "*a", "a.b*c.d", "**", "a.>*"};
+    static const char *const rests[] = {"a>", ">.a", "a.>.b", ">>", "a.b>"};
+
+    for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+        ck_assert_msg(!subject_wildcard_fault(unit_bytes(good[i])), "%s", good[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(stars); i++) {
+        const char *fault = subject_wildcard_fault(unit_bytes(stars[i]));
+        ck_assert_msg(fault && strstr(fault, "a '*' stands for"), "%s", stars[i]);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(rests); i++) {
+        const char *fault = subject_wildcard_fault(unit_bytes(rests[i]));
+        ck_assert_msg(fault && strstr(fault, "a '>' stands alone"), "%s", rests[i]);
+    }
+}
+END_TEST
+
+UNIT_MAIN("subject", patterns_that_look_like_a_mistake, wildcards_that_are_none, tokens, patterns, exact, starts_with,
+          every_byte_value, every_short_pattern, long_prefix, publish_prefixes, publish_every_byte_value,
+          publish_length_limit, copies_are_their_own, covered_is_what_matches, faults_have_their_own_sentences)
