@@ -235,7 +235,7 @@ static void read_users(struct access *a)
         qsort(a->users, a->n_users, sizeof *a->users, compare_users);
 }
 
-int access_new(const struct setting_list *rules, const char *const *requests, struct access **ret,
+int access_new(const struct setting_list *rules, const char *const *requests, struct access **ret, size_t *ret_wrong,
                char why[SETTINGS_WHY_SIZE])
 {
     struct access *a = calloc(1, sizeof *a);
@@ -247,7 +247,7 @@ int access_new(const struct setting_list *rules, const char *const *requests, st
     if (!a->rules)
         r = -ENOMEM;
     for (size_t i = 0; r == 0 && i < rules->n; i++)
-        r = add_rule(a, rules->values[i], requests, why);
+        r = add_rule(a, rules->values[*ret_wrong = i], requests, why);
     if (r < 0) {
         (void)access_free(a);
         return r;

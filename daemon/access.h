@@ -37,8 +37,9 @@ struct access_peer {
 struct access;
 
 /** Of rules that access_rule_check() has accepted. `requests`: what control may be about, NULL-terminated. 0; -EINVAL
- * with `why`, one sentence without a full stop: there is no such user, group or request, too many patterns; -ENOMEM. */
-int access_new(const struct setting_list *rules, const char *const *requests, struct access **ret,
+ * with `why`, one sentence without a full stop, and the rule that it is about: there is no such user, group or
+ * request, too many patterns; -ENOMEM. */
+int access_new(const struct setting_list *rules, const char *const *requests, struct access **ret, size_t *ret_wrong,
                char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
 /** Returns NULL. Takes NULL. */
 struct access *access_free(struct access *a);

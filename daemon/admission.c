@@ -2,12 +2,15 @@
 #include "admission.h"
 
 #include <errno.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "settings/setting_place.h"
+#include "settings/setting_value.h"
 #include "deliver.h"
 #include "intake.h"
 
@@ -101,8 +104,25 @@ void admission_started(struct router *r)
 
 /* ---- rules ---- */
 
+/* The mend is for what is wrong: a sentence of file_read often has its own. */
+static void put_no_trust(int e, const char *path, const char *cannot, char why[SETTINGS_WHY_SIZE])
+{
+    (void)snprintf(why, SETTINGS_WHY_SIZE, "policy needs the trust file: %.300s", cannot);
+    size_t size = strlen(why);
+
+    if (e == -ENOENT)
+        (void)snprintf(why + size, SETTINGS_WHY_SIZE - size, " Make it with walbus trust, or name it by trust-file");
+    else if (e == -EACCES)
+        (void)snprintf(why + size, SETTINGS_WHY_SIZE - size,
+                       " The router's user must be able to read it: it holds public keys only, so chmod 644 %.100s",
+                       path);
+    else if (size && why[size - 1] == '.')
+        why[size - 1] = '\0'; /* no full stop, as every why */
+}
+
 /* The trust file, which must be there when anything is asked of a signature. */
-static int read_trust(const char *path, struct trust **ret, char why[SETTINGS_WHY_SIZE])
+static int read_trust(const char *path, struct trust **ret, uint8_t hash[CHECK_RULES_HASH_SIZE],
+                      char why[SETTINGS_WHY_SIZE])
 {
     struct file_content text;
     struct trust_fault fault;
@@ -111,10 +131,10 @@ static int read_trust(const char *path, struct trust **ret, char why[SETTINGS_WH
     int e = file_read(path, TRUST_TEXT_MAX, FILE_TRUSTED, &text, cannot);
     if (e == 0) {
         e = trust_parse(file_bytes(&text), ret, &fault);
+        (void)crypto_generichash(hash, CHECK_RULES_HASH_SIZE, text.data, text.size, NULL, 0);
         file_content_deinit(&text);
     } else if (e != -ENOMEM) {
-        (void)snprintf(why, SETTINGS_WHY_SIZE,
-                       "policy needs the trust file: %.300s Make it with walbus trust, or name it by trust-file", cannot);
+        put_no_trust(e, path, cannot, why);
         return -EINVAL;
     }
     if (e == -EINVAL)
@@ -122,25 +142,49 @@ static int read_trust(const char *path, struct trust **ret, char why[SETTINGS_WH
     return e;
 }
 
+static void policy_wrong(const struct settings *settings, size_t at, const char *wrong, char why[SETTINGS_WHY_SIZE])
+{
+    const char *text = settings->policy.values[at];
+    struct buf shown = BUF_INIT;
+
+    (void)snprintf(why, SETTINGS_WHY_SIZE, "policy = %s: %s", setting_value_shown(&shown, text, strlen(text)), wrong);
+    buf_deinit(&shown);
+    setting_place_blame(settings, settings_find("policy"), at, why);
+}
+
 int admission_prepare(const struct settings *settings, struct check_rules **ret, char why[SETTINGS_WHY_SIZE])
 {
     struct policies policies;
     struct trust *trust = NULL;
+    uint8_t hash[CHECK_RULES_HASH_SIZE] = {0};
     char wrong[POLICY_WHY_SIZE];
 
-    int e = policies_init(&policies, settings->policy.values, settings->policy.n, wrong);
+    size_t at = 0;
+    int e = policies_init(&policies, settings->policy.values, settings->policy.n, &at, wrong);
     if (e == -EINVAL)
-        (void)snprintf(why, SETTINGS_WHY_SIZE, "policy: %s", wrong);
+        policy_wrong(settings, at, wrong, why);
     if (e < 0)
         return e;
     if (!policies.idle)
-        e = read_trust(settings->trust_file, &trust, why);
+        e = read_trust(settings->trust_file, &trust, hash, why);
+    if (e == -EINVAL)
+        setting_place_blame(settings, settings_find("trust-file"), 0, why);
     if (e < 0) {
         policies_deinit(&policies);
         return e;
     }
     *ret = check_rules_new(&policies, trust, settings->audience);
-    return *ret ? 0 : -ENOMEM;
+    if (!*ret)
+        return -ENOMEM;
+    memcpy((*ret)->trust_hash, hash, sizeof hash);
+    return 0;
+}
+
+bool admission_is_other_trust(const struct router *r, const struct check_rules *rules)
+{
+    const struct check_rules *now = r->checks ? checks_rules(r->checks) : r->rules;
+
+    return now && now->trust && rules->trust && memcmp(now->trust_hash, rules->trust_hash, CHECK_RULES_HASH_SIZE) != 0;
 }
 
 void admission_set(struct router *r, struct check_rules *rules)

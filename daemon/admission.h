@@ -21,6 +21,8 @@ void admission_batch(struct router *r, struct batch *batch);
 void admission_started(struct router *r);
 /** What messages are to be checked by, from the settings and from the trust file as it is now. 0; -EINVAL with `why`, a clause; -ENOMEM. */
 int admission_prepare(const struct settings *settings, struct check_rules **ret, char why[SETTINGS_WHY_SIZE]) MUST_CHECK;
+/** Whether another trust file is behind these than behind what is in force; false where either needs none. */
+bool admission_is_other_trust(const struct router *r, const struct check_rules *rules);
 /** What comes from here on is checked by these, and the quarantine is as large as the settings say. Takes the reference. */
 void admission_set(struct router *r, struct check_rules *rules);
 /** Once a second. */

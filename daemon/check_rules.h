@@ -4,9 +4,13 @@
 
 /* What messages are checked by, as the settings and the trust file stood when they came. */
 
+#include <stdint.h>
+
 #include "base/macros.h"
 #include "codec/trust.h"
 #include "policy.h"
+
+#define CHECK_RULES_HASH_SIZE 32
 
 /** What is asked, and who is trusted; counted, immutable but for the count. */
 struct check_rules {
@@ -14,6 +18,7 @@ struct check_rules {
     struct policies policies;
     struct trust *trust; /* one count; NULL: nobody */
     char *audience;      /* owned */
+    uint8_t trust_hash[CHECK_RULES_HASH_SIZE]; /* of the text that `trust` was read from; for who has made it to set */
 };
 
 /** Takes `policies` and `trust` over, also without success. NULL: no memory. */

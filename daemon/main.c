@@ -19,6 +19,7 @@
 #include "base/socket_place.h"
 #include "pg/connect.h"
 #include "router.h"
+#include "settings/setting_place.h"
 #include "settings/settings.h"
 #include "settings/settings_change.h"
 #include "settings/settings_file.h"
@@ -141,13 +142,17 @@ static int check_dsn(const struct settings *settings)
     struct buf why = BUF_INIT;
     const struct setting_row *row = settings_find("dsn");
     int r = connect_dsn_check(settings->dsn, &why), status = -1;
+    char text[SETTINGS_WHY_SIZE];
 
-    if (r < 0)
-        status = usage("dsn: %s", r == -ENOMEM ? "no memory" : buf_str(&why));
-    else if (settings->dsn && settings->sources[row - settings_rows] == SETTING_OPTION &&
-             connect_dsn_has_password(settings->dsn))
+    (void)snprintf(text, sizeof text, "dsn: %.450s", r == -ENOMEM ? "no memory" : buf_str(&why));
+    if (r < 0) {
+        setting_place_blame(settings, row, 0, text);
+        status = usage("%s", text);
+    } else if (settings->dsn && settings->sources[row - settings_rows] == SETTING_OPTION &&
+             connect_dsn_has_password(settings->dsn)) {
         (void)fputs("walbusd: warning: a password in --dsn can be read by every user of this machine; "
                     "PGPASSFILE names a file for it\n", stderr);
+    }
     buf_deinit(&why);
     return status;
 }

@@ -47,7 +47,7 @@ int policy_parse(struct bytes line, struct policy_rule *ret, char why[POLICY_WHY
     return wrong(why, "the second word is another");
 }
 
-int policies_init(struct policies *ret, char *const *lines, size_t n, char why[POLICY_WHY_SIZE])
+int policies_init(struct policies *ret, char *const *lines, size_t n, size_t *ret_wrong, char why[POLICY_WHY_SIZE])
 {
     struct policies p = {.rules = calloc(n ? n : 1, sizeof *p.rules), .idle = true};
 
@@ -63,6 +63,7 @@ int policies_init(struct policies *ret, char *const *lines, size_t n, char why[P
             r = -ENOMEM;
         if (r < 0) {
             policies_deinit(&p);
+            *ret_wrong = i;
             return r;
         }
         memcpy(copy, text.data, text.size);

@@ -39,8 +39,9 @@ struct policies {
 /** One line. 0, and *ret borrows its pattern from `line`; -EINVAL with `why`, one clause without a full stop. */
 int policy_parse(struct bytes line, struct policy_rule *ret, char why[POLICY_WHY_SIZE]) MUST_CHECK;
 
-/** A list of lines, copied. 0; -EINVAL with `why`; -ENOMEM. */
-int policies_init(struct policies *ret, char *const *lines, size_t n, char why[POLICY_WHY_SIZE]) MUST_CHECK;
+/** A list of lines, copied. 0; -EINVAL with `why`, and the line that it is about; -ENOMEM. */
+int policies_init(struct policies *ret, char *const *lines, size_t n, size_t *ret_wrong,
+                  char why[POLICY_WHY_SIZE]) MUST_CHECK;
 void policies_deinit(struct policies *p);
 
 enum policy policies_find(const struct policies *p, struct bytes prefix);

@@ -11,6 +11,7 @@
 #include "permit.h"
 #include "quota.h"
 #include "requests.h"
+#include "settings/setting_place.h"
 #include "settings/settings_change.h"
 #include "settings/settings_file.h"
 
@@ -23,7 +24,11 @@ struct prepared {
 static int prepare(const struct settings *s, struct prepared *ret, char why[SETTINGS_WHY_SIZE])
 {
     *ret = (struct prepared){0};
-    int e = access_new(&s->allow, requests_names, &ret->access, why);
+    size_t wrong = 0;
+    int e = access_new(&s->allow, requests_names, &ret->access, &wrong, why);
+
+    if (e == -EINVAL)
+        setting_place_blame(s, settings_find("allow"), wrong, why);
     return e < 0 ? e : admission_prepare(s, &ret->rules, why);
 }
 
@@ -91,14 +96,17 @@ static void note(struct buf *texts, struct buf *words, size_t *n, const struct s
     (*n)++;
 }
 
-static void take_over(struct router *r, struct settings *again, const char *by, struct reload_answer *a)
+/* `other_trust`: what stands in the trust file has changed, whether or not its name has. */
+static void take_over(struct router *r, struct settings *again, bool other_trust, const char *by,
+                      struct reload_answer *a)
 {
+    const struct setting_row *trust_file = settings_find("trust-file");
     struct buf changed = BUF_INIT, restart = BUF_INIT;
 
     for (size_t i = 0; i < settings_n_rows; i++) {
         const struct setting_row *row = &settings_rows[i];
 
-        if (settings_row_equal(r->settings, again, row))
+        if (settings_row_equal(r->settings, again, row) && !(other_trust && row == trust_file))
             continue;
         if (!row->reloadable) {
             note(&a->restart, &restart, &a->n_restart, row);
@@ -129,7 +137,7 @@ int reload_settings(struct router *r, const char *by, struct reload_answer *ret,
     if (e == 0) {
         e = prepare(&again, &p, why);
         if (e == 0) {
-            take_over(r, &again, by, &answer);
+            take_over(r, &again, admission_is_other_trust(r, p.rules), by, &answer);
             commit(r, &p);
         }
         drop(&p);

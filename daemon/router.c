@@ -19,6 +19,7 @@
 #include "names.h"
 #include "reload.h"
 #include "requests.h"
+#include "settings/setting_place.h"
 
 /* Ends the turn of whatever was queued; sessions may vanish while the list is walked. */
 void router_flush(struct router *r)
@@ -309,6 +310,8 @@ static int open_parts(struct router *r, const char *socket_path)
     session_reads_init(&r->reads, r->loop, r->journal, &r->sessions);
     e = listener_open(&r->listener, socket_path, (mode_t)settings->socket_mode, settings->socket_group, why);
     if (e < 0) {
+        if (strncmp(why, "socket-group:", 13) == 0)
+            setting_place_blame(settings, settings_find("socket-group"), 0, why);
         log_line(r->log, LOG_ERROR, "router.socket", why);
         return ROUTER_EXIT_FAILURE;
     }

@@ -71,8 +71,9 @@ static int say_bad_signature(struct verify_result *ret, struct bytes audience)
 
     (void)say(ret, VERIFY_BAD_SIGNATURE,
               "The signature is not this key's over these bytes for this prefix and the audience "
-              "\"%s\".",
-              shown(audience, &room));
+              "\"%s\"%s.",
+              shown(audience, &room),
+              audience.size ? "" : "; if it was signed for another, --audience or the setting audience names it");
     buf_deinit(&room);
     return 0;
 }

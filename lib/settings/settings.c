@@ -321,6 +321,7 @@ static void list_clear(struct setting_list *list)
     for (size_t i = 0; i < list->n; i++)
         free(list->values[i]);
     free(list->values);
+    free(list->lines);
     *list = (struct setting_list){0};
 }
 
@@ -354,6 +355,7 @@ void settings_deinit(struct settings *s)
             free(*string_of(s, &settings_rows[i]));
         else if (settings_rows[i].type == SETTING_LIST)
             list_clear(list_of(s, &settings_rows[i]));
+    free(s->file);
     *s = (struct settings){0};
 }
 
@@ -370,7 +372,7 @@ static int set_string(char **at, const char *value)
 
 /* One value more; `replace`: all that there was came from a weaker source. */
 static int set_list(struct setting_list *list, const struct setting_row *row, const char *value, bool replace,
-                    char why[SETTINGS_WHY_SIZE])
+                    unsigned long line, char why[SETTINGS_WHY_SIZE])
 {
     struct setting_list before = *list;
     size_t n = replace ? 0 : before.n;
@@ -379,16 +381,25 @@ static int set_list(struct setting_list *list, const struct setting_row *row, co
         (void)snprintf(why, SETTINGS_WHY_SIZE, "%s may be given %" PRIu64 " times", row->name, row->max);
         return -EINVAL;
     }
+    struct setting_list grown = replace ? (struct setting_list){0} : before;
     char *copy = strdup(value);
-    char **values = copy ? reallocarray(replace ? NULL : before.values, n + 1, sizeof *values) : NULL;
-    if (!values) {
+    char **values = copy ? reallocarray(grown.values, n + 1, sizeof *values) : NULL;
+    if (values)
+        grown.values = values;
+    unsigned long *lines = values ? reallocarray(grown.lines, n + 1, sizeof *lines) : NULL;
+    if (!lines) {
         free(copy);
+        if (replace)
+            free(grown.values);
+        else
+            *list = grown;
         return -ENOMEM;
     }
     if (replace)
         list_clear(&before);
     values[n] = copy;
-    *list = (struct setting_list){.values = values, .n = n + 1};
+    lines[n] = line;
+    *list = (struct setting_list){.values = values, .lines = lines, .n = n + 1};
     return 0;
 }
 
@@ -405,12 +416,14 @@ int settings_set(struct settings *s, const struct setting_row *row, const char *
     if (row->type == SETTING_STRING)
         r = set_string(string_of(s, row), value);
     else if (row->type == SETTING_LIST)
-        r = set_list(list_of(s, row), row, value, *source_of(s, row) < source, why);
+        r = set_list(list_of(s, row), row, value, *source_of(s, row) < source, s->line, why);
     else
         *number_of(s, row) = number;
     if (r < 0)
         return r;
     *source_of(s, row) = source;
+    if (row->type != SETTING_LIST)
+        s->lines[row - settings_rows] = s->line;
     return 0;
 }
 

@@ -38,6 +38,7 @@ enum when_full { WHEN_FULL_PAUSE = 0, WHEN_FULL_DISCARD };
 /** The values of a SETTING_LIST, in the order in which they were given. */
 struct setting_list {
     char **values;
+    unsigned long *lines; /* of the file, where each stands; 0: it is from elsewhere */
     size_t n;
 };
 
@@ -65,6 +66,9 @@ struct settings {
     uint64_t log_format; /* enum log_format */
     uint64_t log_level;  /* enum log_level */
     enum setting_source sources[SETTINGS_ROWS_MAX]; /* by row */
+    unsigned long lines[SETTINGS_ROWS_MAX]; /* by row: of the file; 0: it is from elsewhere, or a list */
+    char *file;          /* which file that is; owned; NULL: none was read */
+    unsigned long line;  /* of the file that is being read; 0: none is */
 };
 
 struct setting_row {

@@ -50,21 +50,25 @@ static int copy_row(const struct settings *s, struct settings *to, const struct 
     int r = 0;
 
     if (row->type == SETTING_LIST) {
-        for (size_t i = 0; r == 0 && i < v.list.n; i++)
+        for (size_t i = 0; r == 0 && i < v.list.n; i++) {
+            to->line = v.list.lines[i];
             r = settings_set(to, row, v.list.values[i], source, why);
+        }
+        to->line = 0;
     } else if (row->type == SETTING_STRING && v.string) {
         r = settings_set(to, row, v.string, source, why);
     } else {
         put(to, row, v);
     }
     to->sources[row - settings_rows] = source;
+    to->lines[row - settings_rows] = s->lines[row - settings_rows];
     return r;
 }
 
 int settings_copy(const struct settings *s, struct settings *ret)
 {
-    struct settings copy = {0};
-    int r = 0;
+    struct settings copy = {.file = s->file ? strdup(s->file) : NULL};
+    int r = s->file && !copy.file ? -ENOMEM : 0;
 
     for (size_t i = 0; r == 0 && i < settings_n_rows; i++)
         r = copy_row(s, &copy, &settings_rows[i]);
@@ -100,9 +104,12 @@ void settings_row_swap(struct settings *a, struct settings *b, const struct sett
     union value x = get(a, row), y = get(b, row);
     size_t at = (size_t)(row - settings_rows);
     enum setting_source source = a->sources[at];
+    unsigned long line = a->lines[at];
 
     put(a, row, y);
     put(b, row, x);
     a->sources[at] = b->sources[at];
     b->sources[at] = source;
+    a->lines[at] = b->lines[at];
+    b->lines[at] = line;
 }

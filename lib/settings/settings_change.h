@@ -9,11 +9,11 @@
 #include "base/macros.h"
 #include "settings/settings.h"
 
-/** A copy of its own, with the sources. 0 or -ENOMEM. */
+/** A copy of its own, with the sources and lines. 0 or -ENOMEM. */
 int settings_copy(const struct settings *s, struct settings *ret) MUST_CHECK;
 /** Whether a row has the same value in both, wherever it comes from. */
 bool settings_row_equal(const struct settings *a, const struct settings *b, const struct setting_row *row);
-/** Exchanges a row's values, and where they come from. */
+/** Exchanges a row's values, and where they come from; both are of the same file. */
 void settings_row_swap(struct settings *a, struct settings *b, const struct setting_row *row);
 
 #endif

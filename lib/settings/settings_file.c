@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "settings/setting_place.h"
 #include "settings/setting_value.h"
 
 #define SECTION "walbusd"
@@ -183,11 +184,13 @@ static int file_key(void *user, const char *section, const char *name, const cha
     } else if (row->type != SETTING_LIST && f->set_at[row - settings_rows]) {
         file_fault(f, "%s was set before, in line %lu", row->name, f->set_at[row - settings_rows]);
     } else {
+        f->settings->line = f->number;
         int r = settings_set(f->settings, row, value ? value : "", SETTING_FILE, fault);
 
+        f->settings->line = 0;
         f->set_at[row - settings_rows] = f->number;
         if (r == -EINVAL)
-            file_fault(f, "%s", fault);
+            file_fault(f, "%.*s%s", SETTINGS_WHY_SIZE / 2, fault, setting_place_hint(value ? value : ""));
         else if (r < 0)
             f->result = r;
     }
@@ -207,6 +210,13 @@ int settings_from_file(struct settings *s, const char *path, char why[SETTINGS_W
                        strerror(errno));
         return -EINVAL;
     }
+    char *file = strdup(path);
+    if (!file) {
+        (void)fclose(f.file);
+        return -ENOMEM;
+    }
+    free(s->file);
+    s->file = file;
     int limit = 0;
     if (&ini_max_line) {
         limit = ini_max_line;

@@ -348,7 +348,8 @@ def test_unknown_users_are_refused(bus, guarded):
     with pytest.raises(RouterError) as error:
         guarded.allow(f"user:{ALICE} subscribe b", rule)
     assert (error.value.code, error.value.fatal) == ("invalid", False)
-    assert error.value.text == f'nothing has changed: allow = {rule}: there is no user "no-such-user"'
+    assert error.value.text.startswith("nothing has changed: /")
+    assert error.value.text.endswith(f'/walbus.conf:3: allow = {rule}: there is no user "no-such-user"')
     subscribe(guarded, ALICE, "a").close()
     assert refused(guarded, ALICE, "b").code == "forbidden"
 

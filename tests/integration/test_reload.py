@@ -61,12 +61,18 @@ def test_what_changes(router, conn):
     (["log-level = debug", "log-level = error"], ":3: log-level was set before, in line 2"),
     (["log-level = debug", "bytes-per-uid = 1kB"], ':3: bytes-per-uid is "1kB", but must be from 1MB to 64MB'),
     (["log-level = debug", "allow = group:no-such-group control status"],
-     'allow = group:no-such-group control status: there is no group "no-such-group"'),
+     ':3: allow = group:no-such-group control status: there is no group "no-such-group"'),
+    (["policy = a ignore", "policy = orders.> require # all"],
+     ':3: policy = orders.> require # all: expected a pattern and ignore, verify or require, as in "orders.> require"; '
+     "there are more than two words; behind a value a comment begins with ';'"),
+    (["trust-file = /no/trust", "policy = > verify"],
+     ":2: policy needs the trust file: /no/trust: It cannot be opened: No such file or directory. Make it with walbus "
+     "trust, or name it by trust-file"),
     (None, ": the file is not there any more"),
 ])
 def test_a_mistake_changes_nothing(router, lines, why):
     write(router, *lines) if lines else os.unlink(router.conf)
-    want = why if why.startswith("allow") else router.conf + why
+    want = router.conf + why
     with pytest.raises(RouterError) as error:
         request(router.socket, "reload")
     assert (error.value.code, error.value.fatal) == ("invalid", False)

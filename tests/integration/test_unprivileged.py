@@ -179,3 +179,4 @@ def test_trust_file_that_cannot_be_read(bus, programs, signer):
         router.spawn()
         wait_for(lambda: trust in router.log() and "Permission denied" in router.log(), 20, "the log names the file")
         router.wait_exit()
+        assert f"chmod 644 {trust}" in router.log() and "Make it with walbus trust" not in router.log()

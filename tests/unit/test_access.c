@@ -146,7 +146,8 @@ static int read_rules(const char *const *texts, size_t n, struct access **ret, c
     ck_assert_int_eq(settings_init(&s), 0);
     for (size_t i = 0; i < n; i++)
         ck_assert_int_eq(settings_set(&s, row, texts[i], SETTING_FILE, why), 0);
-    int r = access_new(&s.allow, requests, ret, why);
+    size_t wrong;
+    int r = access_new(&s.allow, requests, ret, &wrong, why);
     settings_deinit(&s);
     return r;
 }

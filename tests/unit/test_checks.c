@@ -98,8 +98,9 @@ static struct check_rules *rules_of(const char *line)
 {
     struct policies policies;
     char why[POLICY_WHY_SIZE];
+    size_t wrong;
 
-    ck_assert_int_eq(policies_init(&policies, (char *const *)(uintptr_t)&line, line ? 1 : 0, why), 0);
+    ck_assert_int_eq(policies_init(&policies, (char *const *)(uintptr_t)&line, line ? 1 : 0, &wrong, why), 0);
     struct check_rules *rules = check_rules_new(&policies, NULL, "");
     ck_assert_ptr_nonnull(rules);
     return rules;

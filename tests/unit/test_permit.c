@@ -19,12 +19,13 @@ static struct settings settings;
 static void setup(const char *const *rules, size_t n)
 {
     char why[SETTINGS_WHY_SIZE] = "";
+    size_t wrong;
 
     r = (struct router){.settings = &settings, .origin = {.file = "/etc/x.conf"}};
     ck_assert_int_eq(settings_init(&settings), 0);
     for (size_t i = 0; i < n; i++)
         ck_assert_int_eq(settings_set(&settings, settings_find("allow"), rules[i], SETTING_FILE, why), 0);
-    ck_assert_int_eq(access_new(&settings.allow, requests_names, &r.access, why), 0);
+    ck_assert_int_eq(access_new(&settings.allow, requests_names, &r.access, &wrong, why), 0);
 }
 
 static void teardown(void)

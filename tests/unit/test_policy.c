@@ -7,10 +7,11 @@
 #include "unit.h"
 
 static char why[POLICY_WHY_SIZE];
+static size_t wrong; /* the line that `why` is about */
 
 static int init(struct policies *p, const char **lines, size_t n, char text[POLICY_WHY_SIZE])
 {
-    return policies_init(p, (char *const *)(uintptr_t)lines, n, text);
+    return policies_init(p, (char *const *)(uintptr_t)lines, n, &wrong, text);
 }
 
 static enum policy find(const struct policies *p, const char *prefix)
@@ -43,7 +44,7 @@ START_TEST(nothing_is_asked)
     const char *lines[] = {"orders.> ignore", "> ignore"}, *verify[] = {"> verify"};
     struct policies p;
 
-    ck_assert_int_eq(policies_init(&p, NULL, 0, why), 0);
+    ck_assert_int_eq(policies_init(&p, NULL, 0, &wrong, why), 0);
     ck_assert(p.idle);
     ck_assert_int_eq(find(&p, "a"), POLICY_IGNORE);
     policies_deinit(&p);

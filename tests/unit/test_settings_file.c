@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "settings/setting_place.h"
+#include "settings/settings_change.h"
 #include "unit.h"
 
 static int read_bytes(struct settings *s, struct bytes content, char why[SETTINGS_WHY_SIZE])
@@ -304,6 +306,46 @@ START_TEST(file_under_options)
 }
 END_TEST
 
+/* The clause "wrong" about a value, with its place. */
+static const char *blame(const struct settings *s, const char *name, size_t at, char why[SETTINGS_WHY_SIZE])
+{
+    strcpy(why, "wrong");
+    setting_place_blame(s, settings_find(name), at, why);
+    const char *base = strrchr(why, '/');
+    return strchr(base ? base : why, ':') ? strchr(base ? base : why, ':') : why;
+}
+
+START_TEST(file_places)
+{
+    struct settings s, copy, other;
+    char why[SETTINGS_WHY_SIZE];
+
+    ck_assert_int_eq(settings_init(&s), 0);
+    ck_assert_str_eq(blame(&s, "slot", 0, why), "wrong");
+    ck_assert_int_eq(settings_set(&s, settings_find("audience"), "option", SETTING_OPTION, why), 0);
+    ck_assert_int_eq(read_text(&s, "[walbusd]\nslot = a\npolicy = b verify\n\npolicy = c verify # d\naudience = x\n"
+                                   "trust-file = /t # why\njournal-size = 1GB\n", why), 0);
+    ck_assert_int_eq(settings_copy(&s, &copy), 0);
+    ck_assert_int_eq(settings_init(&other), 0);
+    settings_row_swap(&copy, &other, settings_find("slot"));
+    for (struct settings *each = &s;; each = &copy) {
+        ck_assert_str_eq(blame(each, "policy", 0, why), ":3: wrong");
+        ck_assert_str_eq(blame(each, "policy", 1, why), ":5: wrong; behind a value a comment begins with ';'");
+        ck_assert_str_eq(blame(each, "policy", 2, why), "wrong");
+        ck_assert_str_eq(blame(each, "audience", 0, why), "wrong"); /* an option's */
+        ck_assert_str_eq(blame(each, "trust-file", 0, why), ":7: wrong; behind a value a comment begins with ';'");
+        ck_assert_str_eq(blame(each, "journal-size", 0, why), ":8: wrong");
+        ck_assert_str_eq(blame(each, "slot", 0, why), each == &s ? ":2: wrong" : "wrong");
+        if (each == &copy)
+            break;
+    }
+    ck_assert_uint_eq(other.lines[settings_find("slot") - settings_rows], 2);
+    settings_deinit(&s);
+    settings_deinit(&copy);
+    settings_deinit(&other);
+}
+END_TEST
+
 UNIT_MAIN("settings_file", file_sets, file_of_nothing, file_faults, file_with_nul,
           file_with_long_lines, file_with_lines_too_long, file_that_cannot_be_read,
-          file_under_options)
+          file_under_options, file_places)

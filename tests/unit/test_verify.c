@@ -114,7 +114,7 @@ START_TEST(another_keys_signature)
     struct bytes content = sign_event(&forger, PREFIX, "", NULL);
     answers(trust, content, PREFIX, "", VERIFY_BAD_SIGNATURE,
             "The signature is not this key's over these bytes for this prefix and the audience "
-            "\"\".");
+            "\"\"; if it was signed for another, --audience or the setting audience names it.");
     unit_free(content);
     (void)trust_unref(trust);
 }
