@@ -58,12 +58,8 @@ static int become_like(int fd, const struct stat *like)
 {
     struct stat own;
 
-    if (!like) {
-        mode_t mask = umask(0);
-
-        (void)umask(mask);
-        return fchmod(fd, 0644 & ~mask) < 0 ? -errno : 0;
-    }
+    if (!like)
+        return fchmod(fd, 0644) < 0 ? -errno : 0;
     if (fstat(fd, &own) < 0)
         return -errno;
     if ((own.st_uid != like->st_uid || own.st_gid != like->st_gid) &&

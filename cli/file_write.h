@@ -18,7 +18,7 @@ int file_write_new(const char *path, mode_t mode, struct bytes content) MUST_CHE
  * Puts `content` into the place of the file at `path`, by a file beside it that is synced and
  * renamed: who reads gets the old one or the new one. `like` is what the old one is, or NULL when
  * there is none: its mode and owner are kept, and it is a failure when they cannot be; without, the
- * mode is 0644 less the umask. No signal comes in between. 0 or a negative errno, and the old one is
+ * mode is 0644, whatever the umask. No signal comes in between. 0 or a negative errno, and the old one is
  * as it was; unless the folder alone could not be synced.
  */
 int file_write_replace(const char *path, const struct stat *like, struct bytes content) MUST_CHECK;

@@ -27,7 +27,8 @@ struct secrets {
 
 static const struct cli_option options[] = {
     {"kid", "TEXT",
-     "The key's id, 1 to 255 bytes (default: 8 bytes of the public key's SHA-256 thumbprint)."},
+     "The key's id, 1 to 255 bytes; shown in hexadecimal everywhere (default: 8 bytes of the "
+     "public key's SHA-256 thumbprint)."},
     {NULL, NULL, NULL},
 };
 
@@ -44,12 +45,31 @@ static int take_option(void *state, const struct cli_option *option, const char 
     return CLI_OK;
 }
 
+/* The folder is what is wrong. */
+static int cannot_make_there(const char *path, int r)
+{
+    const char *slash = strrchr(path, '/');
+    int size = !slash ? 1 : slash == path ? 1 : (int)(slash - path);
+    const char *folder = slash ? path : ".";
+
+    if (r == -ENOENT)
+        return cli_fail(NAME,
+                        "There is no folder %.*s, and no key was made: 'install -d -o USER %.*s' as root makes it, for "
+                        "the user that signs.",
+                        size, folder, size, folder);
+    return cli_fail(NAME,
+                    "Cannot make %s: %s. No key was made: go to a folder, or name one, where this user may write.",
+                    path, strerror(-r));
+}
+
 static int cannot_make(const char *path, int r)
 {
     if (r == -EEXIST)
         return cli_fail(NAME,
                         "There is %s at %s already: nothing is overwritten, and no key was made.",
                         file_write_what_is_at(path), path);
+    if (r == -ENOENT || r == -EACCES || r == -EPERM || r == -EROFS)
+        return cannot_make_there(path, r);
     return cli_fail(NAME, "Cannot make %s: %s. No key was made.", path, strerror(-r));
 }
 
@@ -140,7 +160,7 @@ const struct cli_command cli_command_keygen = {
     .details =
         "Writes the private key to FILE, which only its owner can read, and the public one to\n"
         "FILE.pub; prints the key's id in hexadecimal. Neither file may be there yet. Both are\n"
-        "COSE_Keys (RFC 9052) for Ed25519.\n"
+        "COSE_Keys (RFC 9052) for Ed25519. The folder must be there, and its user may write there.\n"
         "\n"
         "Whoever publishes needs FILE, and nobody else; whoever verifies needs FILE.pub, in a "
         "trust\n"

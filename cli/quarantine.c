@@ -262,7 +262,7 @@ static int show(struct cli *cli, const struct which *which, const struct options
 
 struct change {
     struct cli *cli;
-    const char *what, *done;
+    const char *what, *done, *name;
     uint64_t changed, refused;
 };
 
@@ -273,7 +273,7 @@ static int on_refused(void *context, const char *code, const char *sentence)
 
     (void)code;
     c->refused++;
-    (void)fprintf(stderr, "walbus %s: %s\n", COMMAND, sentence);
+    (void)fprintf(stderr, "walbus %s: %s: %s\n", COMMAND, c->name, sentence);
     return CLI_FAILED;
 }
 
@@ -285,6 +285,7 @@ static int change_which(struct change *c, const struct which *which, const char 
 
     cbor_put_map(&args, 1);
     put_which(&args, which);
+    c->name = name;
     int status = args.failed ? cli_fail(COMMAND, "Not enough memory.")
                              : answer_ask(c->cli, COMMAND, c->what, buf_bytes(&args), on_refused, c, &reply);
     if (status == CLI_OK && answer_uint(answer_of(reply), "dropped", &n) && n == 0) {

@@ -248,9 +248,17 @@ static int take_kid(const char *text, uint8_t out[COSE_KEY_KID_MAX], struct byte
 {
     uint8_t size;
 
-    if (!trust_kid_parse(bytes_of_text(text), out, &size))
-        return cli_usage(
-            NAME, "'%s' is no key's id: that is written in pairs of hexadecimal digits.", text);
+    if (!trust_kid_parse(bytes_of_text(text), out, &size)) {
+        char hex[2 * COSE_KEY_KID_MAX + 1];
+        size_t length = strlen(text);
+
+        if (length == 0 || length > COSE_KEY_KID_MAX)
+            return cli_usage(NAME, "'%s' is no key's id: that is written in pairs of hexadecimal digits.", text);
+        return cli_usage(NAME,
+                         "'%s' is no key's id: that is written in pairs of hexadecimal digits. What keygen made with "
+                         "--kid '%s' is %s.",
+                         text, text, text_hex((const uint8_t *)text, length, hex));
+    }
     *ret = (struct bytes){out, size};
     return CLI_OK;
 }

@@ -54,6 +54,17 @@ def test_a_private_key_is_closed_whatever_the_umask(tmp_path):
         assert mode(tmp_path / f"{mask:o}.pub") == 0o644 & ~mask
 
 
+def test_where_no_key_can_be_made(tmp_path):
+    """The mend is named."""
+    done = walbus("keygen", str(tmp_path / "no" / "a.key"))
+    assert done.status == 1 and f"'install -d -o USER {tmp_path}/no'" in done.error and not os.listdir(tmp_path)
+    if os.geteuid() != 0:
+        os.chmod(tmp_path, 0o555)
+        done = walbus("keygen", str(tmp_path / "a.key"))
+        os.chmod(tmp_path, 0o755)
+        assert done.status == 1 and "Permission denied" in done.error and "where this user may write" in done.error
+
+
 def test_every_key_is_another(tmp_path):
     assert len({keygen(tmp_path / str(i)) for i in range(5)}) == 5
 
@@ -96,7 +107,7 @@ def test_nothing_is_overwritten(tmp_path, ending, make, what):
 
 def test_where_nothing_can_be_made(tmp_path):
     done = walbus("keygen", str(tmp_path / "none" / "k"))
-    assert (done.status, done.out) == (1, b"") and "No such file or directory" in done.error, done
+    assert (done.status, done.out) == (1, b"") and "There is no folder" in done.error, done
     for name in ("", "-"):
         done = walbus("keygen", name)
         assert (done.status, done.out) == (2, b"") and "no file's name" in done.error, done

@@ -109,13 +109,14 @@ def test_comments_mode_owner_and_order_are_kept(folder, key):
     assert text_of(folder).startswith(text.rstrip()) and KID not in text_of(folder)
 
 
-def test_the_mode_of_a_new_file_is_the_umask_s(folder, key):
+def test_a_new_file_can_be_read_whatever_the_umask(folder, key):
+    """It holds public keys, and the router's user has to read what root has made."""
     for mask in (0o022, 0o077):
         path = folder / f"{mask:o}"
         done = subprocess.run([places.walbus(), "trust", "--trust", path, "add", key, ">"], umask=mask, check=False,
                               capture_output=True)
         assert done.returncode == 0, done
-        assert stat.S_IMODE(os.stat(path).st_mode) == 0o644 & ~mask
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o644
 
 
 def test_a_symbolic_link_stays_one(folder, key):
@@ -186,6 +187,8 @@ def test_a_key_that_is_not_there(folder, key):
     trust(folder, "add", key, "a")
     trust(folder, "rm", "00" * 8, status=1, error="There is no key")
     assert text_of(folder) == section("a")
+    done = trust(folder, "rm", "late-1", status=2, error="is no key's id")
+    assert "--kid 'late-1' is 6c6174652d31." in done.error
 
 
 def test_what_the_file_system_refuses(folder, key):
