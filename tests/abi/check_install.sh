@@ -65,3 +65,9 @@ if ! readelf -d program | grep -q 'NEEDED.*\[libwalbus\.so\.0\]'; then
     printf 'the program does not ask for libwalbus.so.0\n'
     exit 1
 fi
+for file in operations.md format.md protocol.md examples/walbusd.service examples/walbus.conf; do
+    if [ ! -f "$prefix/share/doc/walbus/$file" ]; then
+        printf '%s was not installed with the documentation\n' "$file"
+        exit 1
+    fi
+done
