@@ -100,15 +100,3 @@ enum trust_file_news trust_file_refresh(struct trust_file *file, uint64_t now_ns
 
     return said ? TRUST_FILE_SAME : news;
 }
-
-enum trust_file_news trust_file_reload(struct trust_file *file, char why[TRUST_FILE_WHY_SIZE])
-{
-    uint8_t hash[TRUST_FILE_HASH_SIZE];
-    struct trust *trust = NULL;
-    bool said;
-
-    (void)watched_file_look(&file->watched);
-    int r = read_hashed(file->watched.path, &trust, hash, why);
-
-    return take(file, r, trust, hash, why, &said);
-}

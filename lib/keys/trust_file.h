@@ -47,8 +47,4 @@ void trust_file_deinit(struct trust_file *file);
 enum trust_file_news trust_file_refresh(struct trust_file *file, uint64_t now_ns,
                                         char why[TRUST_FILE_WHY_SIZE]) MUST_CHECK;
 
-/** The same at once, and broken is said each time: for an operator's reload. */
-enum trust_file_news trust_file_reload(struct trust_file *file,
-                                       char why[TRUST_FILE_WHY_SIZE]) MUST_CHECK;
-
 #endif
