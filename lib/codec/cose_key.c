@@ -308,19 +308,59 @@ static bool map_has_secret(struct cbor_reader *r)
     return (kty != 0 && d) || (kty == KTY_RSA && rsa_d) || (kty == KTY_SYMMETRIC && symmetric);
 }
 
+/* Byte strings within byte strings that are looked into. */
+#define LOOK_DEPTH 8u
+
+/* What a byte string that is cut off has of its bytes. */
+static struct bytes rest_of_string(const struct cbor_reader *r)
+{
+    static const uint8_t sizes[] = {2, 3, 5, 9}; /* of heads whose argument follows */
+    unsigned info = *r->at & 31;
+    size_t head = info < 24 ? 1 : info < 28 ? sizes[info - 24] : SIZE_MAX, left = (size_t)(r->end - r->at);
+
+    if (*r->at >> 5 != CBOR_BYTES || head >= left)
+        return (struct bytes){NULL, 0};
+    return (struct bytes){r->at + head, left - head};
+}
+
+static bool is_public_key(struct cbor_reader r)
+{
+    struct cbor_reader start = r;
+    struct cose_key key;
+
+    return cbor_read_item(&r, NULL) == CBOR_OK &&
+           cose_key_decode_public((struct bytes){start.at, (size_t)(r.at - start.at)}, &key) == COSE_KEY_OK;
+}
+
+/* Head by head, whatever is inside what. */
+static bool has_secret(struct bytes in, unsigned depth)
+{
+    struct cbor_reader r = cbor_reader_init(in);
+
+    while (r.at < r.end) {
+        struct cbor_reader start = r, map = r;
+        struct cbor_head h;
+
+        if (cbor_read_head(&r, &h) != CBOR_OK) {
+            struct bytes rest = rest_of_string(&start);
+
+            return depth && rest.size && has_secret(rest, depth - 1);
+        }
+        if (h.type == CBOR_MAP && map_has_secret(&map))
+            return true;
+        if (h.type == CBOR_MAP && is_public_key(start)) {
+            r = map; /* its bytes are what they are */
+            continue;
+        }
+        if (h.type == CBOR_BYTES && !h.indefinite && depth && has_secret(h.str, depth - 1))
+            return true;
+    }
+    return false;
+}
+
 bool cose_key_has_secret(struct bytes in)
 {
-    struct cbor_reader r = cbor_reader_init(in), ahead = r;
-    struct cbor_head h;
-
-    while (cbor_read_head(&ahead, &h) == CBOR_OK && (h.type == CBOR_TAG || h.type == CBOR_ARRAY))
-        r = ahead;
-    do {
-        ahead = r;
-        if (map_has_secret(&ahead))
-            return true;
-    } while (cbor_read_item(&r, NULL) == CBOR_OK);
-    return false;
+    return has_secret(in, LOOK_DEPTH);
 }
 
 /* ---- writing: into the caller's memory, since a struct buf would leave secrets on the heap ---- */

@@ -108,7 +108,8 @@ enum cose_key_fault cose_key_decode_public(struct bytes in, struct cose_key *ret
 
 /**
  * Whether it looks like a key with a secret in it, of whatever type and algorithm, also cut off,
- * tagged, in a key set, or with bytes behind it: for what is about to be shown. False of a public key.
+ * tagged, in a key set, in a byte string or a map, or with bytes behind it: for what is about to be
+ * shown. False of a public key.
  */
 bool cose_key_has_secret(struct bytes in);
 

@@ -301,6 +301,15 @@ START_TEST(secrets_are_seen)
         "a4" KTY CRV X_IS "23 5820 9d61",
         "d9d9f7 a4" KTY CRV X_IS D_IS,
         "82 a3" KTY CRV X_IS "a4" KTY CRV X_IS D_IS,
+        "584b a4" KTY CRV X_IS D_IS,
+        "d818 584b a4" KTY CRV X_IS D_IS,
+        "82 01 584b a4" KTY CRV X_IS D_IS,
+        "82 01 81 a4" KTY CRV X_IS D_IS,
+        "a1 61 78 584b a4" KTY CRV X_IS D_IS,
+        "584d 584b a4" KTY CRV X_IS D_IS,
+        "5f 584b a4" KTY CRV X_IS D_IS "ff",
+        "584b a4" KTY CRV X_IS "235820 9d61", /* cut off */
+        "5901ff a4" KTY CRV X_IS D_IS,
         "a3 0103 2041ff 2242aabb",
         "a2 0104 2050 00112233445566778899aabbccddeeff",
     };
@@ -313,6 +322,8 @@ START_TEST(secrets_are_seen)
         "a3 0103 2041ff 2143010001",   /* RSA: n, e */
         "a4 0102 2001 2141aa 2241bb",  /* EC2: x, y */
         "d28443a10126a041aa41bb",
+        "5828 a3" KTY CRV X_IS,
+        "a4" KTY "0246 a201042041aa" CRV X_IS, /* a kid of a public key is what it is */
         "9f", "ff", "bf", "d9d9f7",
     };
 
