@@ -64,13 +64,15 @@ static bool is_same_journal(const struct quarantine_entry *e, uint64_t system_id
 void quarantine_tell(struct quarantine *q)
 {
     const struct quarantine_entry *newest = NULL;
+    uint64_t file_bytes = quarantine_file_bytes(q);
 
     for (size_t i = q->n; i-- > 0;)
         if (!newest || (is_same_journal(newest, q->entries[i].system_identifier, q->entries[i].era) &&
                         position_compare(q->entries[i].position, newest->position) > 0))
             newest = &q->entries[i];
     (void)pthread_mutex_lock(&q->told_lock);
-    q->told = (struct quarantine_count){.entries = q->n, .bytes = q->live, .limit = q->limit};
+    q->told = (struct quarantine_count){.entries = q->n, .bytes = q->live, .limit = q->limit,
+                                        .newest = q->n ? q->entries[q->n - 1].id : 0, .file_bytes = file_bytes};
     q->told_newest = newest ? *newest : (struct quarantine_entry){0};
     (void)pthread_mutex_unlock(&q->told_lock);
 }
@@ -223,6 +225,8 @@ static int remove_some(struct quarantine *q, uint64_t first, uint64_t last, enum
         q->n = 0;
         q->live = 0;
         int r = quarantine_file_renew(q);
+        if (r < 0 && q->end != QUARANTINE_HEADER_SIZE)
+            r = quarantine_file_empty(q); /* the disk is full, say */
         if (r == 0 || q->end == QUARANTINE_HEADER_SIZE)
             return r; /* if its folder cannot be synced, that file is in its place all the same */
         q->entries = entries;

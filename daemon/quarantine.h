@@ -10,8 +10,10 @@
  * known by journal identity, position and hash. What is put is synced before anything says so; what an unclean end has
  * torn at the file's end was never said. Entries that go leave a record, and room when the file is made anew: as soon
  * as a quarter of the limit is taken by what is gone. So the file may be a quarter larger than the limit. It is full,
- * by bytes or by entries, when the next message does not fit: nothing ever goes by itself. Somebody who removes the
- * file, or moves it away, removes no entry: with the next one it is made anew.
+ * by bytes or by entries, when the next message does not fit: nothing ever goes by itself. When all entries go, and
+ * the file cannot be made anew because the disk is full, it is cut down in its place, which needs no room. A crash
+ * before that is synced may bring entries back that were about to go; it never takes one that was to stay. Somebody
+ * who removes the file, or moves it away, removes no entry: with the next one it is made anew.
  *
  * Any thread may call, and each call but quarantine_count() may wait for the disk; the loop opens and closes it.
  */
@@ -42,6 +44,8 @@ struct quarantine_found {
 
 struct quarantine_count {
     uint64_t entries, bytes, limit;
+    uint64_t newest;     /* its id; 0: there is none */
+    uint64_t file_bytes; /* what the file takes on disk */
 };
 
 /** `path` is made with the first message. 0; a negative errno with `why`: -EBADMSG, -EPROTONOSUPPORT: it is no

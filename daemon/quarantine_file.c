@@ -184,6 +184,44 @@ int quarantine_file_renew(struct quarantine *q)
     return r;
 }
 
+static int write_header(struct quarantine *q)
+{
+    uint8_t bytes[QUARANTINE_HEADER_SIZE];
+    const struct quarantine_header header = {q->seed, q->next_id};
+
+    quarantine_header_encode(&header, bytes);
+    return write_at(q->fd, 0, bytes, sizeof bytes);
+}
+
+/* The header goes first, so that no id comes twice: it is written over, within a sector, for which most file systems
+ * need no room. Where one does, there is some after the cut. */
+int quarantine_file_empty(struct quarantine *q)
+{
+    bool gone;
+    int r = look_for_file(q, &gone);
+
+    if (r < 0 || gone || q->keep_damaged)
+        return r < 0 ? r : -ENOSPC;
+    int headed = write_header(q);
+    if (headed == 0 && fdatasync(q->fd) < 0)
+        return -errno;
+    if ((headed < 0 && headed != -ENOSPC && headed != -EDQUOT) || ftruncate(q->fd, QUARANTINE_HEADER_SIZE) < 0)
+        return headed < 0 ? headed : -errno;
+    q->end = QUARANTINE_HEADER_SIZE;
+    if (headed < 0)
+        headed = write_header(q);
+    r = fsync(q->fd) < 0 ? -errno : 0;
+    q->renew = r < 0 || headed < 0;
+    return r;
+}
+
+uint64_t quarantine_file_bytes(const struct quarantine *q)
+{
+    struct stat st;
+
+    return q->fd >= 0 && fstat(q->fd, &st) == 0 ? (uint64_t)st.st_blocks * 512 : 0;
+}
+
 /* ---- written ---- */
 
 int quarantine_file_ready(struct quarantine *q, uint64_t size)

@@ -53,6 +53,11 @@ int quarantine_file_sync(struct quarantine *q, uint64_t end) MUST_CHECK;
 void quarantine_file_undo(struct quarantine *q);
 /** Makes the file anew, of the present entries alone. */
 int quarantine_file_renew(struct quarantine *q) MUST_CHECK;
+/** Cuts it down to its header, in its place: no entry is left. q->end says whether that was done, also when it could
+ *  not be synced. */
+int quarantine_file_empty(struct quarantine *q) MUST_CHECK;
+/** What it takes on disk. */
+uint64_t quarantine_file_bytes(const struct quarantine *q);
 /** The fixed part of an entry. */
 int quarantine_file_fixed(struct quarantine *q, const struct quarantine_entry *e, struct quarantine_message *ret) MUST_CHECK;
 /** Whether its bytes are those that were written: 0 or -EBADMSG, … */

@@ -265,9 +265,10 @@ static void put_policy(struct buf *out, const struct router *r)
     for (unsigned i = 0; i < VERIFY_STATUS_COUNT; i++)
         put_uint(out, verify_status_text((enum verify_status)i), counts->statuses[i]);
     cbor_put_str(out, "quarantine");
-    cbor_put_map(out, 4);
+    cbor_put_map(out, 5);
     put_uint(out, "entries", held.entries);
     put_uint(out, "bytes", held.bytes);
+    put_uint(out, "file_bytes", held.file_bytes);
     put_uint(out, "limit_bytes", held.limit);
     put_uint(out, "withheld", counts->withheld);
 }

@@ -3,12 +3,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "journal/fault.h"
 #include "unit.h"
 
 #define LIMIT (1u << 20)
@@ -460,5 +463,120 @@ START_TEST(a_folder_that_is_not_synced)
 }
 END_TEST
 
+/* No file can be made: what is there is cut down, and gives its room back. */
+START_TEST(all_go_from_a_full_disk)
+{
+    struct stat st;
+    char new_path[200];
+    uint64_t n;
+
+    setup();
+    (void)snprintf(new_path, sizeof new_path, "%s.new", path);
+    ck_assert_int_eq(try_open(), 0);
+    for (uint64_t i = 1; i <= 50; i++)
+        (void)put(0x100 * i, sizeof content);
+    ck_assert_uint_eq(quarantine_count(q).newest, 50);
+    uint64_t before = quarantine_count(q).file_bytes;
+    ck_assert_uint_ge(before, 50 * sizeof content);
+    ck_assert_int_eq(mkdir(new_path, 0700), 0);
+    ck_assert_int_eq(quarantine_remove(q, 1, UINT64_MAX, QUARANTINE_DROPPED, &n), 0);
+    ck_assert_uint_eq(n, 50);
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_size, QUARANTINE_HEADER_SIZE);
+    ck_assert_uint_lt(quarantine_count(q).file_bytes, before / 2);
+    ck_assert_uint_eq(quarantine_count(q).newest, 0);
+    reopen();
+    ck_assert_uint_eq(found.torn + found.damaged, 0);
+    ck_assert_uint_eq(quarantine_count(q).entries, 0);
+    ck_assert_uint_eq(put(0x9000, 10), 51);
+    reopen();
+    check_entry(51, 0x9000, 10);
+
+    fsync_fails = 1; /* it is gone, and nobody knows whether it stays so */
+    ck_assert_int_eq(quarantine_remove(q, 51, 51, QUARANTINE_DROPPED, &n), -EIO);
+    ck_assert_uint_eq(quarantine_count(q).entries, 0);
+    ck_assert_int_eq(rmdir(new_path), 0);
+    ck_assert_uint_eq(put(0x9100, 10), 52);
+    reopen();
+    ck_assert_uint_eq(quarantine_count(q).entries, 1);
+    check_entry(52, 0x9100, 10);
+    teardown();
+}
+END_TEST
+
+/* A disk of its own, where one can be made, with not a byte left. */
+START_TEST(a_full_disk)
+{
+    struct stat st;
+    char other[200];
+    uint64_t n, lsn = 0;
+    int r;
+
+    setup();
+    if (unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+        mount("none", folder, "tmpfs", 0, "size=1m") == 0) {
+        ck_assert_int_eq(try_open(), 0);
+        quarantine_set_limit(q, 1u << 30);
+        do {
+            struct quarantine_message m = message(++lsn, sizeof content);
+            size_t n_new;
+
+            r = quarantine_put(q, &m, 1, &n_new);
+        } while (r == 0);
+        ck_assert_int_eq(r, -ENOSPC);
+        (void)snprintf(other, sizeof other, "%s/other", folder);
+        int fd = open(other, O_WRONLY | O_CREAT, 0600);
+        while (write(fd, content, sizeof content) > 0)
+            continue;
+        ck_assert_int_eq(close(fd), 0);
+        ck_assert_int_eq(quarantine_remove(q, 1, 2, QUARANTINE_DROPPED, &n), 0); /* in the room that is kept */
+        ck_assert_int_eq(quarantine_remove(q, 1, UINT64_MAX, QUARANTINE_DROPPED, &n), 0);
+        ck_assert_int_eq(stat(path, &st), 0);
+        ck_assert_int_eq(st.st_size, QUARANTINE_HEADER_SIZE);
+        for (int i = 0; i < 10; i++)
+            (void)put(++lsn, sizeof content);
+        reopen();
+        ck_assert_uint_eq(quarantine_count(q).entries, 10);
+        ck_assert_int_eq(unlink(other), 0);
+        q = quarantine_close(q);
+        ck_assert_int_eq(umount2(folder, MNT_DETACH), 0);
+    }
+    teardown();
+}
+END_TEST
+
+#ifdef WALBUS_FAULTS
+/* Not even the header can be written over. */
+START_TEST(all_go_where_nothing_can_be_written)
+{
+    struct stat st;
+    uint64_t n;
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    (void)put(0x100, 100);
+    (void)put(0x200, 100);
+    (void)setenv("WALBUS_FAULT", "quarantine-write=ENOSPC", 1);
+    fault_reset();
+    ck_assert_int_eq(quarantine_remove(q, 1, 1, QUARANTINE_DROPPED, &n), -ENOSPC);
+    ck_assert_uint_eq(quarantine_count(q).entries, 2);
+    ck_assert_int_eq(quarantine_remove(q, 1, 2, QUARANTINE_DROPPED, &n), 0);
+    (void)unsetenv("WALBUS_FAULT");
+    fault_reset();
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_size, QUARANTINE_HEADER_SIZE);
+    ck_assert_uint_eq(put(0x300, 10), 3);
+    reopen();
+    ck_assert_uint_eq(quarantine_count(q).entries, 1);
+    check_entry(3, 0x300, 10);
+    teardown();
+}
+END_TEST
+#define WITH_FAULTS , all_go_where_nothing_can_be_written
+#else
+#define WITH_FAULTS
+#endif
+
 UNIT_MAIN("quarantine", put_and_found_again, what_comes_again_stands_once, removed, full, torn_at_every_byte, any_bit,
-          of_another_format, a_folder_that_is_gone, a_file_that_is_gone, a_folder_that_is_not_synced)
+          of_another_format, a_folder_that_is_gone, a_file_that_is_gone, a_folder_that_is_not_synced,
+          all_go_from_a_full_disk, a_full_disk WITH_FAULTS)
