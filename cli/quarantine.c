@@ -10,6 +10,7 @@
 
 #include "answer.h"
 #include "base/text.h"
+#include "codec/control.h"
 #include "codec/position.h"
 #include "explain.h"
 #include "print_status.h"
@@ -56,10 +57,11 @@ static int ask_list(struct cli *cli, uint64_t after, struct walbus_reply **ret)
     return status;
 }
 
-/* Calls `each` for every entry, page by page, until it says something else than CLI_OK; *ret_n: how many there were. */
+/* Calls `each` for every entry that stands there when it is first asked, page by page, until it says something else
+ * than CLI_OK; *ret_n: how many there were. */
 static int walk(struct cli *cli, int (*each)(void *context, struct bytes entry), void *context, uint64_t *ret_n)
 {
-    uint64_t after = 0, n = 0;
+    uint64_t after = 0, n = 0, newest = 0;
     int status = CLI_OK;
     bool more = true;
 
@@ -73,13 +75,19 @@ static int walk(struct cli *cli, int (*each)(void *context, struct bytes entry),
             break;
         struct bytes item = answer_item(answer_of(reply), "more");
         more = item.size == 1 && item.data[0] == 0xf5;
-        if (!answer_walk_start(&w, answer_item(answer_of(reply), "entries"), CBOR_ARRAY))
+        if (after == 0 && !answer_uint(answer_of(reply), "newest", &newest))
+            status = unreadable();
+        else if (!answer_walk_start(&w, answer_item(answer_of(reply), "entries"), CBOR_ARRAY))
             status = unreadable();
         uint64_t before = after;
         while (status == CLI_OK && answer_walk_next(&w, &key, &entry)) {
-            status = answer_uint(entry, "id", &after) ? each(context, entry) : unreadable();
+            status = answer_uint(entry, "id", &after) ? CLI_OK : unreadable();
+            if (status != CLI_OK || after > newest)
+                break;
+            status = each(context, entry);
             n++;
         }
+        more = more && after < newest;
         if (more && after == before) /* it would never end */
             more = false;
         walbus_reply_free(reply);
@@ -264,14 +272,15 @@ struct change {
     struct cli *cli;
     const char *what, *done, *name;
     uint64_t changed, refused;
+    bool forbidden;
 };
 
-/* The others go on. */
+/* The others go on, unless it is nothing of theirs. */
 static int on_refused(void *context, const char *code, const char *sentence)
 {
     struct change *c = context;
 
-    (void)code;
+    c->forbidden = strcmp(code, CONTROL_ERROR_FORBIDDEN) == 0;
     c->refused++;
     (void)fprintf(stderr, "walbus %s: %s: %s\n", COMMAND, c->name, sentence);
     return CLI_FAILED;
@@ -299,7 +308,29 @@ static int change_which(struct change *c, const struct which *which, const char 
     }
     walbus_reply_free(reply);
     buf_deinit(&args);
-    return c->refused > refused ? CLI_OK : status;
+    return c->refused > refused && !c->forbidden ? CLI_OK : status;
+}
+
+/* All that stand there when the router is asked: with one request. */
+static int drop_all(struct change *c)
+{
+    struct buf args = BUF_INIT;
+    struct walbus_reply *reply = NULL;
+
+    cbor_put_map(&args, 2);
+    cbor_put_str(&args, "first");
+    cbor_put_uint(&args, 1);
+    cbor_put_str(&args, "last");
+    cbor_put_uint(&args, UINT64_MAX);
+    int status = args.failed ? cli_fail(COMMAND, "Not enough memory.")
+                             : answer_ask(c->cli, COMMAND, c->what, buf_bytes(&args), on_refused, c, &reply);
+    if (status == CLI_OK && !answer_uint(answer_of(reply), "dropped", &c->changed))
+        status = unreadable();
+    if (status == CLI_OK && c->changed)
+        (void)printf("%s %" PRIu64 " message%s.\n", c->done, c->changed, c->changed == 1 ? "" : "s");
+    walbus_reply_free(reply);
+    buf_deinit(&args);
+    return status;
 }
 
 static int change_entry(void *context, struct bytes entry)
@@ -340,7 +371,7 @@ static int change(struct cli *cli, const char *what, const char *done, int argc,
 
     if (argc < 2)
         return cli_usage(COMMAND, "%s needs ids, positions, or all.", argv[0]);
-    bool all = strcmp(argv[1], "all") == 0;
+    bool all = strcmp(argv[1], "all") == 0, drops = strcmp(argv[0], "drop") == 0;
     if (all && argc > 2)
         return cli_usage(COMMAND, "Behind all there is nothing to be named.");
     for (int i = 1; i < argc && !all; i++)
@@ -348,7 +379,7 @@ static int change(struct cli *cli, const char *what, const char *done, int argc,
             return status;
     cli_begin_change(cli, done);
     if (all)
-        status = walk(cli, change_entry, &c, &n);
+        status = drops ? drop_all(&c) : walk(cli, change_entry, &c, &n);
     for (int i = 1; i < argc && !all && status == CLI_OK; i++) {
         status = parse_which(argv[i], &which);
         if (status == CLI_OK)

@@ -52,6 +52,7 @@ struct quarantine_job {
     enum what what;
     struct args args;
     struct position position; /* instead of an id; zero: none was given */
+    uint64_t newest;          /* the id of the newest entry when it was asked for */
     struct quarantine *quarantine;
     struct check_rules *rules; /* RELEASE: one reference */
     int64_t now_us;
@@ -151,9 +152,11 @@ static void list(struct quarantine_job *job)
         put_entry(&entries, &m, size);
         n++;
     }
-    cbor_put_map(&job->result, 2);
+    cbor_put_map(&job->result, 3);
     cbor_put_str(&job->result, "more");
     cbor_put_bool(&job->result, id != 0);
+    cbor_put_str(&job->result, "newest");
+    cbor_put_uint(&job->result, job->newest);
     cbor_put_str(&job->result, "entries");
     cbor_put_array(&job->result, n);
     buf_append(&job->result, entries.data, entries.size);
@@ -183,7 +186,9 @@ static void show(struct quarantine_job *job)
 
 static void drop(struct quarantine_job *job)
 {
-    int r = quarantine_remove(job->quarantine, job->args.first, job->args.last, QUARANTINE_DROPPED, &job->removed);
+    /* what has come since it was asked for is another matter */
+    const uint64_t first = job->args.first, last = MIN(job->args.last, job->newest);
+    int r = first <= last ? quarantine_remove(job->quarantine, first, last, QUARANTINE_DROPPED, &job->removed) : 0;
 
     if (r < 0) {
         refuse(job, CONTROL_ERROR_JOURNAL, "the quarantine cannot be written: %s", strerror(-r));
@@ -315,7 +320,8 @@ static void log_done(const struct quarantine_job *job)
 
     if (job->what == DROP && job->removed)
         log_line(r->log, LOG_INFO, "quarantine.dropped", "Messages were dropped from quarantine.",
-                 LOG_U64("first", job->args.first), LOG_U64("last", job->args.last), LOG_U64("messages", job->removed),
+                 LOG_U64("first", job->args.first),
+                 LOG_U64("last", MIN(job->args.last, job->newest)), LOG_U64("messages", job->removed),
                  LOG_I64("pid", job->pid), LOG_I64("uid", job->uid));
     if (job->what == RELEASE && job->removing)
         log_line(r->log, LOG_INFO, "quarantine.released", "A message in quarantine was published anew.",
@@ -478,6 +484,7 @@ static void take(struct router *r, struct session *s, const struct control_reque
         .what = what,
         .args = args,
         .position = position,
+        .newest = quarantine_count(r->quarantine).newest,
         .quarantine = r->quarantine,
         .rules = check_rules_ref(checks_rules(r->checks)),
         .now_us = clock_realtime_us(),

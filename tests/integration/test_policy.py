@@ -15,7 +15,10 @@ import pytest
 from harness import places
 from harness.command import walbus
 from harness.router import Router
+from harness.subscriber import request
 from harness.waiting import wait_for
+
+NOBODY = 65534
 
 
 class Signer:
@@ -174,8 +177,30 @@ def test_many_are_listed_in_pages(bus, conn, signer):
         conn.run("SELECT pg_logical_emit_message(true, 'orders.' || i, 'x'::bytea) FROM generate_series(1, 450) i")
         wait_entries(router, 450)
         assert [e["prefix"] for e in listed(router)] == [f"orders.{i}" for i in range(1, 451)]
-        command(router, "drop", "all")
+        assert command(router, "drop", "all").text == "Dropped 450 messages.\n"
         assert quarantine(router)["entries"] == 0 and listed(router) == []
+        dropped, = router.logged("quarantine.dropped")  # one request, one line
+        assert (dropped["first"], dropped["last"], dropped["messages"]) == ("1", "450", "450")
+        assert command(router, "drop", "all").error == "There is nothing in quarantine.\n"
+        assert quarantine(router)["file_bytes"] <= 4096
+
+
+def test_all_is_what_stood_there(bus, conn, signer):
+    """What comes while it is being done is none of it."""
+    with guarded(bus, signer) as router:
+        conn.run("SELECT pg_logical_emit_message(true, 'orders.' || i, 'x'::bytea) FROM generate_series(1, 250) i")
+        wait_entries(router, 250)
+        with subprocess.Popen([places.walbus(), "quarantine", "--socket", router.socket, "release", "all"],
+                              env=places.child_environment(None), stderr=subprocess.PIPE, text=True) as releasing:
+            first = releasing.stderr.readline()
+            releasing.send_signal(signal.SIGSTOP)
+            conn.run("SELECT pg_logical_emit_message(true, 'orders.' || i, 'x'::bytea) FROM generate_series(251, 300) i")
+            wait_entries(router, 300)
+            releasing.send_signal(signal.SIGCONT)
+            said = (first + releasing.stderr.read()).splitlines()
+        assert releasing.returncode == 1
+        assert [line for line in said if "still in quarantine" in line] == [
+            f"walbus quarantine: {i} is still in quarantine" for i in range(1, 251)]
 
 
 def test_release(bus, conn, signer):
@@ -343,6 +368,25 @@ def test_full(bus, conn, signer):
         wait_entries(router, 3)
 
 
+def test_full_of_small_ones(bus, conn, signer):
+    """It goes on when some are dropped: what was read together, and must fit together, is a part of what fits."""
+    with guarded(bus, signer, more=["--quarantine-size=1MB"]) as router:
+        conn.run("SELECT pg_logical_emit_message(true, 'orders.a', ''::bytea) FROM generate_series(1, 9000)")
+        router.wait_state("paused")
+        before = quarantine(router)["entries"]
+        assert before > 1000
+        dropped = request(router.socket, "quarantine-drop", {"first": 1, "last": before // 2})["dropped"]
+        assert dropped == before // 2
+        wait_for(lambda: quarantine(router)["entries"] > before - dropped, 15, "more has come in")
+        for _ in range(12):
+            command(router, "drop", "all")
+            if quarantine(router)["withheld"] == 9000:
+                break
+            wait_for(lambda: quarantine(router)["entries"], 15, "more has come in")
+        assert quarantine(router)["withheld"] == 9000
+        router.wait_state("streaming")
+
+
 def test_disk_full(bus, conn, signer):
     with guarded(bus, signer, env={"WALBUS_FAULT": "quarantine-write:1=ENOSPC,quarantine-sync:1=EIO"}) as router:
         sub = router.subscriber()
@@ -418,11 +462,18 @@ def test_forbidden_to_others(bus, conn, signer):
         os.chmod(router.folder, 0o755)
 
         def ask(what, args):
-            code = ("import sys; sys.path.insert(0, %r); from harness.subscriber import request; import os; os.setuid(65534)\n"
+            code = ("import sys; sys.path.insert(0, %r); from harness.subscriber import request; import os; os.setuid(%d)\n"
                     "try: print(request(%r, %r, %r))\nexcept Exception as e: print(e)")
-            done = subprocess.run([sys.executable, "-c", code % (os.path.dirname(__file__), router.socket, what, args)],
+            done = subprocess.run([sys.executable, "-c", code % (os.path.dirname(__file__), NOBODY, router.socket, what, args)],
                                   capture_output=True, text=True, timeout=30, check=True)
             return done.stdout
         assert "orders.a" in ask("quarantine-list", {})
         assert "forbidden" in ask("quarantine-drop", {"id": 1})
-        assert quarantine(router)["entries"] == 1
+        conn.emit("orders.a", b"2")
+        wait_entries(router, 2)
+        program = shutil.copy(places.walbus(), router.folder)
+        for which in (["drop", "all"], ["release", "all"], ["drop", "1", "2"]):
+            done = subprocess.run([program, "quarantine", "--socket", router.socket, *which], user=NOBODY, group=NOBODY, extra_groups=[],
+                                  env=places.child_environment(None), cwd="/", capture_output=True, text=True, timeout=30, check=False)
+            assert done.returncode == 1 and done.stderr.count(" may not ") == 1, done  # what holds for one holds for all
+        assert quarantine(router)["entries"] == 2
