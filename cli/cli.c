@@ -94,9 +94,24 @@ static void put_option(struct buf *out, const char *name, const char *metavar, c
                sentence);
 }
 
-static void put_common_options(struct buf *out, bool lists)
+const char *const cli_common_router[] = {"socket", NULL};
+const char *const cli_common_server[] = {"dsn", NULL};
+const char *const cli_common_none[] = {NULL};
+
+/* `names`: NULL-terminated; NULL: all. */
+static bool is_named(const char *const *names, const char *name)
 {
-    settings_help(out, true);
+    for (size_t i = 0; names && names[i]; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return !names;
+}
+
+static void put_common_options(struct buf *out, const char *const *names, bool lists)
+{
+    for (size_t i = 0; i < settings_n_rows; i++)
+        if (settings_rows[i].for_command && is_named(names, settings_rows[i].name))
+            settings_help_row(out, &settings_rows[i], true);
     put_option(out, "config", "FILE",
                "Read settings from this file (default: " SETTINGS_DEFAULT_FILE
                ", if it is there).");
@@ -130,7 +145,7 @@ static int help_program(const struct cli_command *const *commands)
     for (size_t i = 0; commands[i]; i++)
         buf_printf(&out, "  %-14s %s\n", commands[i]->name, commands[i]->sentence);
     buf_append_str(&out, "\nOptions, before or after the command:\n");
-    put_common_options(&out, false);
+    put_common_options(&out, NULL, false);
     buf_append_str(
         &out,
         "\n"
@@ -155,7 +170,7 @@ static int help_command(const struct cli_command *command)
             put_option(&out, o->name, o->metavar, o->sentence);
     }
     buf_append_str(&out, "\nCommon options:\n");
-    put_common_options(&out, command->lists);
+    put_common_options(&out, command->common, command->lists);
     if (command->details)
         buf_printf(&out, "\n%s\n", command->details);
     return print(&out);

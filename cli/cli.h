@@ -49,9 +49,13 @@ struct cli_command {
     int (*run)(struct cli *cli, void *state, int argc, char **argv);
     size_t state_size; /* zeroed memory for `state` */
     bool lists;        /* takes --json */
+    const char *const *common; /* the settings that it needs, for --help, ended by NULL; all are accepted. NULL: all */
     bool hermetic;     /* settings come from the command line, and --config's file if it is there,
                           alone: neither from the environment nor from the default file */
 };
+
+/** For `common`: of what asks the router, of what connects to the server, of what meets neither. */
+extern const char *const cli_common_router[], *const cli_common_server[], *const cli_common_none[];
 
 extern const struct cli_command cli_command_setup, cli_command_teardown, cli_command_tail,
     cli_command_publish, cli_command_subscriptions, cli_command_status, cli_command_dev,

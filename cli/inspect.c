@@ -178,6 +178,7 @@ const struct cli_command cli_command_inspect = {
                "  walbus inspect orders.key.pub",
     .options = options,
     .option = take_option,
+    .common = cli_common_none,
     .run = run,
     .state_size = sizeof(struct inspect),
     .lists = true,

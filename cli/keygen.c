@@ -171,6 +171,7 @@ const struct cli_command cli_command_keygen = {
         "  walbus keygen --kid orders-2026 orders.key",
     .options = options,
     .option = take_option,
+    .common = cli_common_none,
     .run = run,
     .state_size = sizeof(struct keygen),
 };

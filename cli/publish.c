@@ -263,6 +263,7 @@ const struct cli_command cli_command_publish = {
         "  walbus publish --raw legacy.feed @message.bin",
     .options = options,
     .option = take_option,
+    .common = cli_common_server,
     .run = run,
     .state_size = sizeof(struct publish),
 };

@@ -455,6 +455,7 @@ const struct cli_command cli_command_quarantine = {
         "  walbus quarantine drop all",
     .options = quarantine_options,
     .option = quarantine_option,
+    .common = cli_common_router,
     .run = quarantine_run,
     .state_size = sizeof(struct options),
     .lists = true,

@@ -87,6 +87,7 @@ const struct cli_command cli_command_reload = {
         "Examples:\n"
         "  walbus reload\n"
         "  systemctl reload walbusd",
+    .common = cli_common_router,
     .run = reload_run,
     .lists = true,
 };

@@ -189,6 +189,7 @@ const struct cli_command cli_command_status = {
         "  walbus status --wait 30",
     .options = status_cli_options,
     .option = status_option,
+    .common = cli_common_router,
     .run = status_run,
     .state_size = sizeof(struct status_options),
     .lists = true,

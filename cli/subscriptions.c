@@ -259,6 +259,7 @@ const struct cli_command cli_command_subscriptions = {
         "  walbus subscriptions rm billing\n"
         "  walbus subscriptions seek billing oldest\n"
         "  walbus subscriptions seek billing 1:0/16B3748:4294967295",
+    .common = cli_common_router,
     .run = subscriptions_run,
     .lists = true,
 };

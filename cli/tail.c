@@ -518,6 +518,7 @@ const struct cli_command cli_command_tail = {
         "  walbus tail 'orders.>' --trust /etc/walbus/trust --valid-only",
     .options = tail_cli_options,
     .option = tail_option,
+    .common = cli_common_router,
     .run = tail_run,
     .state_size = sizeof(struct tail_options),
 };

@@ -431,6 +431,7 @@ const struct cli_command cli_command_trust = {
         "  walbus trust list --json",
     .options = options,
     .option = take_option,
+    .common = cli_common_none,
     .run = run,
     .state_size = sizeof(struct trust_command),
     .lists = true,

@@ -387,6 +387,7 @@ const struct cli_command cli_command_verify = {
         "  walbus verify --cose --key tool.pub --aad 11aa22bb --payload document message.cose",
     .options = options,
     .option = take_option,
+    .common = cli_common_none,
     .run = run,
     .state_size = sizeof(struct verify),
     .lists = true,

@@ -466,7 +466,7 @@ int settings_from_environment(struct settings *s, bool command, char why[SETTING
     return 0;
 }
 
-static void put_help_row(struct buf *out, const struct setting_row *row, bool command)
+void settings_help_row(struct buf *out, const struct setting_row *row, bool command)
 {
     const char *separator = " (";
 
@@ -505,5 +505,5 @@ void settings_help(struct buf *out, bool command_only)
 {
     for (size_t i = 0; i < N_ROWS; i++)
         if (!command_only || settings_rows[i].for_command)
-            put_help_row(out, &settings_rows[i], command_only);
+            settings_help_row(out, &settings_rows[i], command_only);
 }

@@ -121,5 +121,7 @@ int settings_from_environment(struct settings *s, bool command, char why[SETTING
 
 /** The option table for --help: one paragraph a row. command_only: for walbus, rows with for_command. */
 void settings_help(struct buf *out, bool command_only);
+/** One paragraph of it. command: as walbus has the option. */
+void settings_help_row(struct buf *out, const struct setting_row *row, bool command);
 
 #endif
