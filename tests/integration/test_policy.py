@@ -432,6 +432,18 @@ def test_reload(bus, conn, signer):
         assert [e["status"] for e in listed(router)] == ["unsigned", "unknown-key"]
 
 
+def test_the_documented_policy(bus, signer):
+    """As operations.md prints it, comments and all, with a trust file of our own."""
+    with open(os.path.join(places.ROOT, "docs", "operations.md"), encoding="utf-8") as page:
+        lines = page.read().partition("\n## Signatures that are asked for\n")[2].split("\n")
+    block = [line[4:] for line in lines[:lines.index("| policy | what happens |")] if line.startswith("    ")]
+    config = signer.folder / "walbus.conf"
+    config.write_text("\n".join(block).replace("/etc/walbus/trust", signer.trust), encoding="utf-8")
+    assert "[walbusd]" in block and signer.trust in config.read_text(encoding="utf-8")
+    with Router(bus.dsn(), args=[f"--config={config}"]) as router:
+        router.start()
+
+
 @pytest.mark.parametrize("text", [None, "[zz]\n", "nothing = of this\n", 0o666])
 def test_no_trust_file_at_the_start(bus, signer, text):
     if text is None:
