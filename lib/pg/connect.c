@@ -108,7 +108,9 @@ static const struct {
     {"no password supplied", "", "28", "put the role's password into ~/.pgpass or the file that PGPASSFILE names"},
     {"password authentication failed", "", "28",
      "correct the role (user=) or its password, in ~/.pgpass or the file that PGPASSFILE names"},
-    {"role \"", "\" does not exist", "28", "name another role in the dsn (user=), or make this one: CREATE ROLE NAME LOGIN;"},
+    {"role \"", "\" does not exist", "28",
+     "name another role in the dsn (user=), or make this one: CREATE ROLE NAME LOGIN; for the router and walbus setup: "
+     "LOGIN REPLICATION"},
     {"role \"", "\" is not permitted to log in", "28", "name another role in the dsn (user=), or: ALTER ROLE NAME LOGIN;"},
     {"database \"", "\" does not exist", "3D", "name another database in the dsn (dbname=), or make this one"},
     {NULL, NULL, "28", "correct the role in the dsn (user=), its password, or its line in pg_hba.conf"},
