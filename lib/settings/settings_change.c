@@ -31,7 +31,7 @@ static size_t size_of(const struct setting_row *row)
 
 static union value get(const struct settings *s, const struct setting_row *row)
 {
-    union value v = {.list = {NULL, 0}};
+    union value v = {.list = {NULL, NULL, 0}};
 
     memcpy(&v, (const char *)s + row->offset, size_of(row));
     return v;
