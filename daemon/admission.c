@@ -258,7 +258,7 @@ void admission_finish(struct router *r)
 void admission_close(struct router *r)
 {
     if (r->checks)
-        checks_drop(r->checks);
+        checks_close(r->checks);
 }
 
 void admission_deinit(struct router *r)

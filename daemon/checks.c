@@ -13,6 +13,7 @@
 
 /* From so many on the batches that wait keep no more memory than they need. */
 #define TRIM_FROM 16u
+
 struct checks {
     uv_loop_t *loop;
     struct quarantine *quarantine;
@@ -25,7 +26,7 @@ struct checks {
     struct check_item *head, *tail;
     struct check_item *cut; /* the first that is not wholly with workers; NULL: none */
     size_t count, bytes;
-    unsigned parts;         /* at work */
+    unsigned parts;         /* with workers */
     bool storing;
     int stuck;
     bool passing;           /* a batch is being passed */
@@ -34,9 +35,13 @@ struct checks {
     uint64_t system_identifier;
     uint32_t era;
 
+    uv_async_t told; /* something is done */
     pthread_mutex_t lock;
     pthread_cond_t some_done;
-    struct check_job *done; /* under the lock: newest first */
+    struct check_job *ready, **ready_end; /* under the lock: parts that are to be begun, oldest first, … */
+    unsigned runners;                     /* … and how many workers look for them */
+    struct check_job *done;               /* under the lock: newest first */
+    bool closed;                          /* under the lock: nobody is told any more */
 
     struct checks_counts counts;
     struct check_tally unverified, withheld;
@@ -109,38 +114,88 @@ static void no_memory(struct checks *c)
 
 /* ---- jobs ---- */
 
-static void on_work(uv_work_t *work)
+/* Under the lock. */
+static void put_done(struct checks *c, struct check_job *job)
 {
-    struct check_job *job = work->data;
-    struct checks *c = job->checks;
-
-    if (job->kind == CHECK_PART)
-        check_part(job, c->verify);
-    else
-        check_store(job, c->quarantine);
-    (void)pthread_mutex_lock(&c->lock);
     job->next = c->done;
     c->done = job;
     (void)pthread_cond_signal(&c->some_done);
-    (void)pthread_mutex_unlock(&c->lock);
+    if (!c->closed)
+        (void)uv_async_send(&c->told);
 }
 
 static void go_on(struct checks *c);
 
-static void on_worked(uv_work_t *work, int status)
+/* Whoever ends a part begins the next at once, and does not wait for the loop. */
+static void on_run(uv_work_t *work)
+{
+    struct checks *c = work->data;
+    struct check_job *job;
+
+    (void)pthread_mutex_lock(&c->lock);
+    while ((job = c->ready)) {
+        c->ready = job->next;
+        if (!c->ready)
+            c->ready_end = &c->ready;
+        (void)pthread_mutex_unlock(&c->lock);
+        check_part(job, c->verify);
+        (void)pthread_mutex_lock(&c->lock);
+        put_done(c, job);
+    }
+    c->runners--;
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+static void on_ran(uv_work_t *work, int status)
+{
+    (void)status; /* nobody cancels */
+    free(work);
+}
+
+static void on_told(uv_async_t *told)
+{
+    go_on(told->data);
+}
+
+/* False: nobody runs, for want of memory. */
+static bool start_runners(struct checks *c)
+{
+    bool some = true;
+
+    (void)pthread_mutex_lock(&c->lock);
+    while (c->ready && c->runners < CHECKS_AT_ONCE) {
+        uv_work_t *work = calloc(1, sizeof *work);
+
+        if (!work) {
+            some = c->runners > 0;
+            break;
+        }
+        c->runners++;
+        work->data = c;
+        (void)uv_queue_work(c->loop, work, on_run, on_ran); /* fails without a function alone */
+    }
+    (void)pthread_mutex_unlock(&c->lock);
+    return some;
+}
+
+static void on_store(uv_work_t *work)
+{
+    struct check_job *job = work->data;
+    struct checks *c = job->checks;
+
+    check_store(job, c->quarantine);
+    (void)pthread_mutex_lock(&c->lock);
+    put_done(c, job);
+    (void)pthread_mutex_unlock(&c->lock);
+}
+
+static void on_stored(uv_work_t *work, int status)
 {
     struct check_job *job = work->data;
 
-    (void)status; /* nobody cancels */
+    (void)status;
     go_on(job->checks);
     free(job); /* it was taken from the list, now or before */
-}
-
-static void start(struct checks *c, struct check_job *job)
-{
-    job->checks = c;
-    job->work.data = job;
-    (void)uv_queue_work(c->loop, &job->work, on_work, on_worked); /* fails without a function alone */
 }
 
 /* The next part. False: there is none; *ret_failed: no memory. */
@@ -166,7 +221,10 @@ static bool start_part(struct checks *c, bool *ret_failed)
     item->cut = to;
     item->jobs++;
     c->parts++;
-    start(c, job);
+    (void)pthread_mutex_lock(&c->lock);
+    *c->ready_end = job;
+    c->ready_end = &job->next;
+    (void)pthread_mutex_unlock(&c->lock);
     return true;
 }
 
@@ -186,7 +244,9 @@ static bool start_store(struct checks *c)
         }
     }
     c->storing = true;
-    start(c, job);
+    job->checks = c;
+    job->work.data = job;
+    (void)uv_queue_work(c->loop, &job->work, on_store, on_stored);
     return true;
 }
 
@@ -258,6 +318,7 @@ static int take_done(struct checks *c)
         } else {
             int e = take_part(c, job);
             r = e < 0 ? e : r;
+            free(job);
         }
     }
     return r;
@@ -318,8 +379,9 @@ static void go_on(struct checks *c)
     c->passing = true;
     if (take_done(c) < 0)
         failed = true;
-    while (!failed && c->parts < CHECKS_AT_ONCE && start_part(c, &failed))
+    while (!failed && c->parts < CHECKS_GIVEN && start_part(c, &failed))
         ;
+    failed |= !start_runners(c);
     if (failed || !pass_ready(c))
         no_memory(c);
     c->passing = false;
@@ -502,6 +564,14 @@ struct checks *checks_new(uv_loop_t *loop, struct quarantine *quarantine, struct
         .owner = owner,
         .log = log,
     };
+    c->ready_end = &c->ready;
+    if (uv_async_init(loop, &c->told, on_told) < 0) {
+        (void)check_rules_unref(rules);
+        free(c);
+        return NULL;
+    }
+    c->told.data = c;
+    uv_unref((uv_handle_t *)&c->told); /* the work itself keeps the loop */
     (void)pthread_mutex_init(&c->lock, NULL);
     (void)pthread_condattr_init(&monotonic);
     (void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -510,12 +580,30 @@ struct checks *checks_new(uv_loop_t *loop, struct quarantine *quarantine, struct
     return c;
 }
 
+void checks_close(struct checks *c)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    bool closed = c->closed;
+    c->closed = true;
+    (void)pthread_mutex_unlock(&c->lock);
+    checks_drop(c);
+    if (!closed)
+        uv_close((uv_handle_t *)&c->told, NULL);
+}
+
 struct checks *checks_free(struct checks *c)
 {
     if (!c)
         return NULL;
     while (c->head)
         item_drop(pop(c));
+    while (c->ready) { /* there was no memory for a worker */
+        struct check_job *job = c->ready;
+
+        c->ready = job->next;
+        (void)take_part(c, job);
+        free(job);
+    }
     (void)check_rules_unref(c->rules);
     check_tally_deinit(&c->unverified);
     check_tally_deinit(&c->withheld);

@@ -40,11 +40,13 @@
 #include "codec/verify.h"
 #include "quarantine.h"
 
-/** Parts at work at a time. */
+/** Parts at work at a time … */
 #define CHECKS_AT_ONCE 2u
+/** … and parts that are ready or at work: who ends one begins the next at once, while the loop is busy. */
+#define CHECKS_GIVEN 8u
 /** A part ends when it has cost so much: in bytes hashed, of which each message counts CHECKS_MESSAGE_COST beside its
- *  content, for its signature's arithmetic. Some 2 ms. */
-#define CHECKS_PART         (1u << 20)
+ *  content, for its signature's arithmetic. Some 4 ms. */
+#define CHECKS_PART         (2u << 20)
 #define CHECKS_MESSAGE_COST (24u << 10)
 /** Most bytes, and batches, that wait; then the owner lets reading wait, until half of it is gone. A single message
  *  may be larger. */
@@ -81,7 +83,9 @@ struct checks;
 /** `quarantine` and `log` outlive it. NULL: no memory. */
 struct checks *checks_new(uv_loop_t *loop, struct quarantine *quarantine, struct check_rules *rules, check_verify verify,
                           const struct checks_ops *ops, void *owner, struct logger *log) MUST_CHECK;
-/** When the loop has run out: no work is under way. Returns NULL; takes NULL. */
+/** What waits is dropped, and nothing may come any more; then the loop is to run out. May be called twice. */
+void checks_close(struct checks *c);
+/** When it has: no work is under way. Returns NULL; takes NULL. */
 struct checks *checks_free(struct checks *c);
 
 /** For batches that come from here on, and for what stands because the quarantine takes nothing. Takes the

@@ -329,6 +329,7 @@ static int open_parts(struct router *r, const char *socket_path)
 
 static void free_parts(struct router *r)
 {
+    admission_close(r);
     intake_close(r);
     (void)uv_run(r->loop, UV_RUN_DEFAULT); /* the journal's handle, and checks under way */
     admission_deinit(r);

@@ -131,7 +131,7 @@ static void setup(const char *line)
 
 static void teardown(void)
 {
-    checks_drop(c);
+    checks_close(c);
     ck_assert_uint_eq(checks_bytes(c), 0);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     c = checks_free(c);
