@@ -149,6 +149,7 @@ static void on_run(uv_work_t *work)
 static void on_ran(uv_work_t *work, int status)
 {
     (void)status; /* nobody cancels */
+    go_on(work->data); /* what it has done may not have been told: behind checks_close() */
     free(work);
 }
 

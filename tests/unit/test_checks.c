@@ -554,6 +554,20 @@ START_TEST(dropped_while_it_is_stored)
 }
 END_TEST
 
+/* Nothing is told of what is at work then, and it is freed all the same. */
+START_TEST(closed_at_work)
+{
+    setup("> require");
+    slow_us = 3000;
+    for (uint64_t i = 1; i <= 20; i++)
+        take(0x100 * i, "uvv");
+    while (!verified)
+        (void)usleep(500);
+    teardown(); /* which counts the batches */
+    ck_assert_uint_eq(told.n, 0);
+}
+END_TEST
+
 /* The router died between quarantine and journal. */
 START_TEST(what_came_before)
 {
@@ -595,4 +609,4 @@ END_TEST
 UNIT_MAIN("checks", nothing_is_asked, order_is_kept, what_is_required, what_is_only_verified, again_is_not_checked, two_at_work,
           bounded, stands_while_it_is_full, dropped, finished, no_memory, what_came_before,
           a_part_fits, other_rules_while_it_is_stored,
-          dropped_while_it_is_stored)
+          dropped_while_it_is_stored, closed_at_work)
