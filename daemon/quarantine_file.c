@@ -155,7 +155,7 @@ int quarantine_file_renew(struct quarantine *q)
 
     if (cannot < 0)
         return cannot;
-    uint64_t *offsets = calloc(q->n ? q->n : 1, sizeof *offsets), end;
+    uint64_t *offsets = calloc(q->n ? q->n : 1, sizeof *offsets), end = 0;
     int fd = offsets ? open(q->new_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
     int r = !offsets ? -ENOMEM : fd < 0 ? -errno : make_new(q, fd, offsets, &end);
 
