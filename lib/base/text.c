@@ -56,19 +56,33 @@ size_t text_utf8_sequence(const uint8_t *p, size_t size, uint32_t *ret_code_poin
     return n;
 }
 
-bool text_is_utf8(struct bytes text)
+size_t text_utf8_size(struct bytes text)
 {
     size_t at = 0;
 
     while (at < text.size) {
+        uint64_t eight;
         uint32_t code_point;
-        size_t n = text_utf8_sequence(text.data + at, text.size - at, &code_point);
 
+        /* most texts are ASCII from end to end */
+        if (text.size - at >= sizeof eight) {
+            memcpy(&eight, text.data + at, sizeof eight);
+            if ((eight & UINT64_C(0x8080808080808080)) == 0) {
+                at += sizeof eight;
+                continue;
+            }
+        }
+        size_t n = text_utf8_sequence(text.data + at, text.size - at, &code_point);
         if (n == 0)
-            return false;
+            break;
         at += n;
     }
-    return true;
+    return at;
+}
+
+bool text_is_utf8(struct bytes text)
+{
+    return text_utf8_size(text) == text.size;
 }
 
 struct range {

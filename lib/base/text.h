@@ -16,6 +16,8 @@
  *  *ret_code_point is written only when there is one. */
 size_t text_utf8_sequence(const uint8_t *p, size_t size, uint32_t *ret_code_point);
 
+/** How much of it, from its start, is UTF-8: whole sequences, whose bytes they are. */
+size_t text_utf8_size(struct bytes text);
 bool text_is_utf8(struct bytes text);
 
 /**

@@ -253,32 +253,35 @@ static double double_from_bits(uint64_t bits)
 }
 
 /* Major type 7: what the argument means depends on its width. */
-static enum cbor_fault read_simple_or_float(struct cbor_head *h)
+static enum cbor_fault read_simple_or_float(uint8_t info, uint64_t arg, enum cbor_kind *kind, double *number)
 {
-    switch (h->info) {
+    switch (info) {
     case 24:
-        if (h->arg < 32)
+        if (arg < 32)
             return CBOR_FAULT_SIMPLE;
         break;
     case 25:
-        h->type = CBOR_FLOAT;
-        h->number = double_from_half((uint16_t)h->arg);
+        *kind = CBOR_FLOAT;
+        *number = double_from_half((uint16_t)arg);
         break;
     case 26:
-        h->type = CBOR_FLOAT;
-        h->number = double_from_single_bits((uint32_t)h->arg);
+        *kind = CBOR_FLOAT;
+        *number = double_from_single_bits((uint32_t)arg);
         break;
     case 27:
-        h->type = CBOR_FLOAT;
-        h->number = double_from_bits(h->arg);
+        *kind = CBOR_FLOAT;
+        *number = double_from_bits(arg);
         break;
     case 31:
-        h->type = CBOR_BREAK;
+        *kind = CBOR_BREAK;
         break;
     }
     return CBOR_OK;
 }
 
+/* The head is written member by member. One that is built first and then copied is read, in wide pieces, from narrow
+ * stores that are still under way: the processor waits, and that was three quarters of this function. The same goes for
+ * those who read typed items, below. */
 enum cbor_fault cbor_read_head(struct cbor_reader *r, struct cbor_head *ret)
 {
     const uint8_t *at = r->at;
@@ -287,46 +290,51 @@ enum cbor_fault cbor_read_head(struct cbor_reader *r, struct cbor_head *ret)
     if (left == 0)
         return CBOR_FAULT_TRUNCATED;
 
-    struct cbor_head h = {.type = (enum cbor_kind)(*at >> 5), .info = *at & 0x1f};
+    enum cbor_kind kind = (enum cbor_kind)(*at >> 5);
+    const uint8_t info = *at & 0x1f;
+    uint64_t arg = 0;
+    bool indefinite = false;
+    double number = 0;
+    struct bytes str = {NULL, 0};
 
     at++;
     left--;
-    if (h.info < 24) {
-        h.arg = h.info;
-    } else if (h.info <= 27) {
-        size_t width = (size_t)1 << (h.info - 24);
+    if (info < 24) {
+        arg = info;
+    } else if (info <= 27) {
+        size_t width = (size_t)1 << (info - 24);
 
         if (left < width)
             return CBOR_FAULT_TRUNCATED;
         for (size_t i = 0; i < width; i++)
-            h.arg = h.arg << 8 | at[i];
+            arg = arg << 8 | at[i];
         at += width;
         left -= width;
-    } else if (h.info < 31 || h.type == CBOR_UINT || h.type == CBOR_NINT || h.type == CBOR_TAG) {
+    } else if (info < 31 || kind == CBOR_UINT || kind == CBOR_NINT || kind == CBOR_TAG) {
         return CBOR_FAULT_RESERVED;
     }
 
-    switch (h.type) {
+    switch (kind) {
     case CBOR_BYTES:
     case CBOR_TEXT:
-        h.indefinite = h.info == 31;
-        if (h.indefinite)
+        indefinite = info == 31;
+        if (indefinite)
             break;
-        if (h.arg > left)
+        if (arg > left)
             return CBOR_FAULT_TRUNCATED;
-        h.str = (struct bytes){at, (size_t)h.arg};
-        at += h.arg;
+        str = (struct bytes){at, (size_t)arg};
+        at += arg;
         break;
     case CBOR_ARRAY:
     case CBOR_MAP:
         /* The shortest item is one byte, so a count beyond what is left is a lie: whoever
          * allocates by a count that passed here allocates in proportion to the input. */
-        h.indefinite = h.info == 31;
-        if (h.arg > (h.type == CBOR_MAP ? left / 2 : left))
+        indefinite = info == 31;
+        if (arg > (kind == CBOR_MAP ? left / 2 : left))
             return CBOR_FAULT_TRUNCATED;
         break;
     case CBOR_SIMPLE: {
-        enum cbor_fault fault = read_simple_or_float(&h);
+        enum cbor_fault fault = read_simple_or_float(info, arg, &kind, &number);
 
         if (fault != CBOR_OK)
             return fault;
@@ -336,30 +344,24 @@ enum cbor_fault cbor_read_head(struct cbor_reader *r, struct cbor_head *ret)
         break;
     }
     r->at = at;
-    *ret = h;
+    ret->type = kind;
+    ret->indefinite = indefinite;
+    ret->info = info;
+    ret->arg = arg;
+    ret->number = number;
+    ret->str = str;
     return CBOR_OK;
 }
 
 /* On a fault r->at is the first byte that is not UTF-8. */
 static enum cbor_fault check_text(struct cbor_reader *r, struct bytes text)
 {
-    size_t i = 0;
+    size_t size = text_utf8_size(text);
 
-    while (i < text.size) {
-        if (text.data[i] < 0x80) {
-            i++;
-            continue;
-        }
-        uint32_t code_point;
-        size_t n = text_utf8_sequence(text.data + i, text.size - i, &code_point);
-
-        if (n == 0) {
-            r->at = text.data + i;
-            return CBOR_FAULT_UTF8;
-        }
-        i += n;
-    }
-    return CBOR_OK;
+    if (size == text.size)
+        return CBOR_OK;
+    r->at = text.data + size;
+    return CBOR_FAULT_UTF8;
 }
 
 /* The chunks of a string of indefinite length, up to and with its break. */
@@ -489,20 +491,16 @@ enum cbor_fault cbor_check_inside(struct bytes in, size_t levels, size_t *ret_of
     return fault;
 }
 
-/* A definite item of one type, or CBOR_FAULT_TYPE and the reader where it was. */
-static enum cbor_fault read_typed(struct cbor_reader *r, enum cbor_kind type, struct cbor_head *ret)
+/* A definite item of one type, or CBOR_FAULT_TYPE; on a fault the reader is where it was, and *h of no meaning. */
+static enum cbor_fault read_typed(struct cbor_reader *r, enum cbor_kind type, struct cbor_head *h)
 {
-    struct cbor_reader ahead = *r;
-    struct cbor_head h;
-    enum cbor_fault fault = cbor_read_head(&ahead, &h);
+    const uint8_t *at = r->at;
+    enum cbor_fault fault = cbor_read_head(r, h);
 
-    if (fault != CBOR_OK)
+    if (fault != CBOR_OK || (h->type == type && !h->indefinite))
         return fault;
-    if (h.type != type || h.indefinite)
-        return CBOR_FAULT_TYPE;
-    *r = ahead;
-    *ret = h;
-    return CBOR_OK;
+    r->at = at;
+    return CBOR_FAULT_TYPE;
 }
 
 enum cbor_fault cbor_read_uint(struct cbor_reader *r, uint64_t *ret)
@@ -517,30 +515,32 @@ enum cbor_fault cbor_read_uint(struct cbor_reader *r, uint64_t *ret)
 
 enum cbor_fault cbor_read_int(struct cbor_reader *r, int64_t *ret)
 {
-    struct cbor_reader ahead = *r;
+    const uint8_t *at = r->at;
     struct cbor_head h;
-    enum cbor_fault fault = cbor_read_head(&ahead, &h);
+    enum cbor_fault fault = cbor_read_head(r, &h);
 
     if (fault != CBOR_OK)
         return fault;
-    if ((h.type != CBOR_UINT && h.type != CBOR_NINT) || h.arg > INT64_MAX)
+    if ((h.type != CBOR_UINT && h.type != CBOR_NINT) || h.arg > INT64_MAX) {
+        r->at = at;
         return CBOR_FAULT_TYPE;
-    *r = ahead;
+    }
     *ret = h.type == CBOR_UINT ? (int64_t)h.arg : -1 - (int64_t)h.arg;
     return CBOR_OK;
 }
 
 enum cbor_fault cbor_read_text(struct cbor_reader *r, struct bytes *ret)
 {
-    struct cbor_reader ahead = *r;
+    const uint8_t *at = r->at;
     struct cbor_head h;
-    enum cbor_fault fault = read_typed(&ahead, CBOR_TEXT, &h);
+    enum cbor_fault fault = read_typed(r, CBOR_TEXT, &h);
 
     if (fault != CBOR_OK)
         return fault;
-    if (!text_is_utf8(h.str))
+    if (!text_is_utf8(h.str)) {
+        r->at = at;
         return CBOR_FAULT_UTF8;
-    *r = ahead;
+    }
     *ret = h.str;
     return CBOR_OK;
 }
@@ -557,15 +557,16 @@ enum cbor_fault cbor_read_bytes(struct cbor_reader *r, struct bytes *ret)
 
 enum cbor_fault cbor_read_bool(struct cbor_reader *r, bool *ret)
 {
-    struct cbor_reader ahead = *r;
+    const uint8_t *at = r->at;
     struct cbor_head h;
-    enum cbor_fault fault = read_typed(&ahead, CBOR_SIMPLE, &h);
+    enum cbor_fault fault = read_typed(r, CBOR_SIMPLE, &h);
 
     if (fault != CBOR_OK)
         return fault;
-    if (h.arg != CBOR_SIMPLE_FALSE && h.arg != CBOR_SIMPLE_TRUE)
+    if (h.arg != CBOR_SIMPLE_FALSE && h.arg != CBOR_SIMPLE_TRUE) {
+        r->at = at;
         return CBOR_FAULT_TYPE;
-    *r = ahead;
+    }
     *ret = h.arg == CBOR_SIMPLE_TRUE;
     return CBOR_OK;
 }

@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
@@ -101,6 +102,37 @@ START_TEST(utf8_every_code_point)
             ck_abort_msg("U+%04X: %zu bytes, U+%04X", (unsigned)c, n, (unsigned)got);
     }
     buf_deinit(&b);
+}
+END_TEST
+
+/* Eight bytes of ASCII are passed at a time: what is wrong is found at every place of them. */
+START_TEST(utf8_size)
+{
+    static const struct {
+        const char *sequence;
+        bool good;
+    } cases[] = {
+        {"\xc3\xa4", true}, {"\xe2\x82\xac", true}, {"\xf0\x9f\x98\x80", true},
+        {"\x80", false},    {"\xe2\x82", false},     {"\xff", false},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (size_t before = 0; before < 20; before++) {
+            for (size_t behind = 0; behind < 20; behind++) {
+                size_t size = before + strlen(cases[i].sequence) + behind;
+                uint8_t *raw = malloc(size); /* to its end alone: ASan sees who reads on */
+
+                ck_assert_ptr_nonnull(raw);
+                memset(raw, 'a', size);
+                memcpy(raw + before, cases[i].sequence, strlen(cases[i].sequence));
+                struct bytes text = {raw, size};
+                ck_assert_uint_eq(text_utf8_size(text), cases[i].good ? size : before);
+                ck_assert_int_eq(text_is_utf8(text), cases[i].good);
+                free(raw);
+            }
+        }
+    }
+    ck_assert_uint_eq(text_utf8_size((struct bytes){NULL, 0}), 0);
 }
 END_TEST
 
@@ -388,6 +420,6 @@ START_TEST(hex_back_to_bytes)
 }
 END_TEST
 
-UNIT_MAIN("text", hex_back_to_bytes, utf8_limits, utf8_every_code_point, visible,
+UNIT_MAIN("text", hex_back_to_bytes, utf8_limits, utf8_every_code_point, utf8_size, visible,
           visible_is_safe_for_every_byte_pair, nearest, hex, sizes, durations,
           quantities_are_written)
