@@ -13,7 +13,8 @@ is missing there. The bound is for the plain ratio all the same, nothing is take
 two cores went to the server and the subscriber, which are not the router, and the ratio to what they leave.
 
 Signed and unsigned contents are of one size to the byte: a signature makes a message larger, and larger ones are
-slower. They are 1,000 different events again and again: nothing remembers what it has verified.
+slower. They are 1,000 different events again and again, and so are the messages of the bare calls: nothing remembers
+what it has verified, but of one and the same signature the processor would remember the branches (measured: 3 %).
 
 WALBUS_TEST_PLAIN_BUILD names the build folder; see bench.py, of which this is a part. Exit 1 when a bound is missed.
 """
