@@ -376,7 +376,7 @@ static int list(const struct cli *cli, const char *path, int argc)
     if (r < 0)
         return cli_fail(NAME, "%s", why);
     put_list(cli, trust, &out);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     if (out.failed)
         status = cli_fail(NAME, "Not enough memory.");
     else if (out.size > 0 && fwrite(out.data, 1, out.size, stdout) != out.size)

@@ -313,7 +313,7 @@ static int verify_event(struct cli *cli, const struct verify *v, int64_t receive
     buf_deinit(&a.reason);
     buf_deinit(&content);
     buf_deinit(&scratch);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     return status;
 }
 

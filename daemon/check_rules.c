@@ -13,7 +13,7 @@ struct check_rules *check_rules_new(struct policies *policies, struct trust *tru
         free(rules);
         free(copy);
         policies_deinit(policies);
-        (void)trust_unref(trust);
+        (void)trust_free(trust);
         return NULL;
     }
     *rules = (struct check_rules){.refs = 1, .policies = *policies, .trust = trust, .audience = copy};
@@ -31,7 +31,7 @@ struct check_rules *check_rules_unref(struct check_rules *rules)
     if (!rules || --rules->refs)
         return NULL;
     policies_deinit(&rules->policies);
-    (void)trust_unref(rules->trust);
+    (void)trust_free(rules->trust);
     free(rules->audience);
     free(rules);
     return NULL;

@@ -16,7 +16,7 @@
 struct check_rules {
     unsigned refs;
     struct policies policies;
-    struct trust *trust; /* one count; NULL: nobody */
+    struct trust *trust; /* owned; NULL: nobody */
     char *audience;      /* owned */
     uint8_t trust_hash[CHECK_RULES_HASH_SIZE]; /* of the text that `trust` was read from; for who has made it to set */
 };

@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <sodium.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,6 @@
 #define NAME_SHOWN_SIZE ((size_t)24)
 
 struct trust {
-    atomic_uint refs;
     char *text;              /* what patterns and audiences borrow from */
     size_t text_size;
     struct trust_key *keys;  /* in the order of the file */
@@ -32,27 +30,17 @@ struct trust {
     size_t n_filters;
 };
 
-/* ---- counting ---- */
-
-struct trust *trust_ref(struct trust *trust)
+struct trust *trust_free(struct trust *trust)
 {
-    if (trust)
-        atomic_fetch_add_explicit(&trust->refs, 1, memory_order_relaxed);
-    return trust;
-}
-
-struct trust *trust_unref(struct trust *trust)
-{
-    /* Whoever frees has seen what the others did with it before they let go. */
-    if (trust && atomic_fetch_sub_explicit(&trust->refs, 1, memory_order_acq_rel) == 1) {
-        if (trust->text) /* somebody may have put a private key there */
-            sodium_memzero(trust->text, trust->text_size);
-        free(trust->text);
-        free(trust->keys);
-        free(trust->by_kid);
-        free(trust->filters);
-        free(trust);
-    }
+    if (!trust)
+        return NULL;
+    if (trust->text) /* somebody may have put a private key there */
+        sodium_memzero(trust->text, trust->text_size);
+    free(trust->text);
+    free(trust->keys);
+    free(trust->by_kid);
+    free(trust->filters);
+    free(trust);
     return NULL;
 }
 
@@ -422,14 +410,13 @@ static struct trust *trust_new(struct bytes text)
     if (!t)
         return NULL;
     count(text, &sections, &entries);
-    atomic_init(&t->refs, 1);
     t->text = malloc(text.size + 1);
     t->text_size = text.size;
     t->keys = calloc(sections + 1, sizeof *t->keys); /* one more for what is refused as too many */
     t->by_kid = calloc(sections + 1, sizeof(struct trust_key *));
     t->filters = calloc(entries + 1, sizeof *t->filters);
     if (!t->text || !t->keys || !t->by_kid || !t->filters)
-        return trust_unref(t);
+        return trust_free(t);
     if (text.size)
         memcpy(t->text, text.data, text.size);
     t->text[text.size] = '\0';
@@ -458,6 +445,6 @@ int trust_parse(struct bytes text, struct trust **ret, struct trust_fault *ret_f
     if (p.result == 0)
         *ret = p.trust;
     else
-        (void)trust_unref(p.trust);
+        (void)trust_free(p.trust);
     return p.result;
 }

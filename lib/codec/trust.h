@@ -26,8 +26,8 @@
  * refused, since it would become part of it. Whatever else stands there is refused: the file says
  * who is believed, so nothing in it is passed over.
  *
- * Pure: text in, struct out. The struct never changes, so any number of threads may read one, each
- * holding a count or being outlived by who does.
+ * Pure: text in, struct out. The struct never changes, so any number of threads may read one while
+ * its owner keeps it.
  */
 
 #include <stdbool.h>
@@ -78,15 +78,13 @@ struct trust_fault {
 };
 
 /**
- * Reads a trust file's text; an empty one has no keys. 0 and one count in *ret; -ENOMEM; -EINVAL,
+ * Reads a trust file's text; an empty one has no keys. 0, and *ret is the caller's; -ENOMEM; -EINVAL,
  * and *ret_fault (not NULL) is written.
  */
 int trust_parse(struct bytes text, struct trust **ret, struct trust_fault *ret_fault) MUST_CHECK;
 
-/** One count more; returns `trust`, which may be NULL. Any thread. */
-struct trust *trust_ref(struct trust *trust);
-/** One count less, and with the last one the end. NULL in, NULL out. Any thread. */
-struct trust *trust_unref(struct trust *trust);
+/** Returns NULL; takes NULL. */
+struct trust *trust_free(struct trust *trust);
 
 /** How many keys, and the i-th in the order of the file. */
 size_t trust_count(const struct trust *trust);

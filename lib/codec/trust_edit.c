@@ -142,7 +142,7 @@ int trust_edit_remove(struct bytes text, struct bytes kid, struct buf *out,
     size_t header = key ? key->line - 1 : 0;
 
     r = key ? text_init(&t, text) : -ENOENT;
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     if (r < 0)
         return r;
 
@@ -287,7 +287,7 @@ static int check_result(struct bytes text, struct trust_fault *fault)
     int r = trust_parse(text, &trust, fault);
 
     if (r == 0)
-        (void)trust_unref(trust);
+        (void)trust_free(trust);
     return r;
 }
 
@@ -337,6 +337,6 @@ int trust_edit_add(struct bytes text, const struct trust_edit_entry *entry, stru
                     : bytes_equal(text, (struct bytes){out->data + before, out->size - before})
                         ? TRUST_EDIT_NOTHING
                         : TRUST_EDIT_CHANGED;
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     return r;
 }

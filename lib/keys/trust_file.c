@@ -58,7 +58,7 @@ int trust_file_init(struct trust_file *file, const char *path, char why[TRUST_FI
 void trust_file_deinit(struct trust_file *file)
 {
     watched_file_deinit(&file->watched);
-    file->trust = trust_unref(file->trust);
+    file->trust = trust_free(file->trust);
 }
 
 /* What became of reading it, with `r`. *ret_said: it is broken for the same reason as the last time. */
@@ -73,7 +73,7 @@ static enum trust_file_news take(struct trust_file *file, int r, struct trust *t
     bool mended = watched_file_good(&file->watched);
     bool same = memcmp(hash, file->hash, sizeof file->hash) == 0;
 
-    (void)trust_unref(file->trust);
+    (void)trust_free(file->trust);
     file->trust = trust;
     memcpy(file->hash, hash, sizeof file->hash);
     return mended || !same ? TRUST_FILE_NEW : TRUST_FILE_SAME;
@@ -93,7 +93,7 @@ enum trust_file_news trust_file_refresh(struct trust_file *file, uint64_t now_ns
     int r = read_hashed(file->watched.path, &trust, hash, why);
 
     if (watched_file_is_other(&file->watched)) { /* and is read again */
-        (void)trust_unref(trust);
+        (void)trust_free(trust);
         return TRUST_FILE_SAME;
     }
     enum trust_file_news news = take(file, r, trust, hash, why, &said);

@@ -248,7 +248,7 @@ static void compare(size_t size, size_t rounds, void (*bare)(struct compared *),
     free(values);
     buf_deinit(&text);
     buf_deinit(&c.scratch);
-    trust_unref(c.trust);
+    trust_free(c.trust);
     signer_deinit(&c.signer);
 }
 
@@ -377,7 +377,7 @@ static void print_trust(const char *pattern)
     struct signer s = signer_new();
     struct buf text = BUF_INIT;
 
-    trust_unref(trust_of(&s, pattern, &text));
+    trust_free(trust_of(&s, pattern, &text));
     (void)fputs(buf_str(&text), stdout);
     buf_deinit(&text);
     signer_deinit(&s);

@@ -96,7 +96,7 @@ static void check_written(const struct trust *trust)
         FUZZ_CHECK(same_key(trust_at(trust, i), trust_at(again, i)));
         FUZZ_CHECK(same_key(trust_at(again, i), trust_at(trust, i)));
     }
-    (void)trust_unref(again);
+    (void)trust_free(again);
     buf_deinit(&text);
 }
 
@@ -114,7 +114,7 @@ static void check_removed(struct bytes text, const struct trust *trust, size_t i
     for (size_t j = 0; j < trust_count(left); j++)
         FUZZ_CHECK(same_key(trust_at(left, j), trust_at(trust, j < i ? j : j + 1)));
     FUZZ_CHECK(trust_edit_remove(buf_bytes(&out), kid, &out, &fault) == -ENOENT);
-    (void)trust_unref(left);
+    (void)trust_free(left);
     buf_deinit(&out);
 }
 
@@ -138,7 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_removed(text, trust, i);
     }
     check_written(trust);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     free(copy);
     return 0;
 }

@@ -163,7 +163,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     else if (event_decode(content, &event) == CBOR_OK)
         check_signed(&k, which, &scope,
                      (struct bytes){content.data + EVENT_TAG_SIZE, content.size - EVENT_TAG_SIZE});
-    (void)trust_unref(k.trust);
+    (void)trust_free(k.trust);
     free(copy);
     return 0;
 }

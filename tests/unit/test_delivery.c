@@ -371,7 +371,7 @@ START_TEST(what_a_signature_is_worth)
     ck_assert_str_eq(walbus_delivery_signature_reason(&d), "");
     unit_free(content);
     buf_deinit(&scratch);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 

@@ -697,7 +697,7 @@ START_TEST(trust_files_as_documented)
     ck_assert_int_eq(result.status, VERIFY_BAD_SIGNATURE);
     ck_assert_int_eq(verify_content(trust, &later, content, &scratch, &result), 0);
     ck_assert_int_eq(result.status, VERIFY_STALE);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     buf_deinit(&scratch);
     unit_free(content);
     free(info);

@@ -165,7 +165,7 @@ START_TEST(no_received_time_leaves_out_max_delay)
     }
     buf_deinit(&scratch);
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 

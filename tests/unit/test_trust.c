@@ -2,7 +2,6 @@
 #include "codec/trust.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/text.h"
@@ -75,7 +74,7 @@ START_TEST(all_of_it)
     ck_assert(trust_key_may_sign(key, unit_bytes("payments.1.done")));
     ck_assert(!trust_key_may_sign(key, unit_bytes("orders")));
     ck_assert(!trust_key_may_sign(key, unit_bytes("")));
-    ck_assert_ptr_null(trust_unref(t));
+    ck_assert_ptr_null(trust_free(t));
 }
 END_TEST
 
@@ -85,11 +84,11 @@ START_TEST(without_what_may_be_missing)
 
     ck_assert(!trust_at(t, 0)->has_audience);
     ck_assert_int_eq(trust_at(t, 0)->max_delay_us, 0);
-    (void)trust_unref(t);
+    (void)trust_free(t);
     t = good(SECTION KEY ALLOW "audience =\n");
     ck_assert(trust_at(t, 0)->has_audience);
     ck_assert_uint_eq(trust_at(t, 0)->audience.size, 0);
-    (void)trust_unref(t);
+    (void)trust_free(t);
 }
 END_TEST
 
@@ -102,7 +101,7 @@ START_TEST(nothing_in_it)
 
         ck_assert_uint_eq(trust_count(t), 0);
         ck_assert_ptr_null(trust_find(t, unit_bytes("12345678")));
-        (void)trust_unref(t);
+        (void)trust_free(t);
     }
 }
 END_TEST
@@ -123,7 +122,7 @@ START_TEST(written_in_other_ways)
 
         ck_assert_uint_eq(trust_count(t), 1);
         ck_assert(trust_key_may_sign(trust_at(t, 0), unit_bytes("orders.x")));
-        (void)trust_unref(t);
+        (void)trust_free(t);
     }
 }
 END_TEST
@@ -133,7 +132,7 @@ START_TEST(a_pattern_may_have_an_equals_sign)
     struct trust *t = good(SECTION KEY "allow = a=b.[c]\n");
 
     unit_assert_text(trust_at(t, 0)->allow[0].text, "a=b.[c]");
-    (void)trust_unref(t);
+    (void)trust_free(t);
 }
 END_TEST
 
@@ -154,7 +153,7 @@ START_TEST(delays_as_postgresql_writes_them)
         buf_printf(&text, SECTION KEY ALLOW "max-delay = %s\n", delays[i].text);
         struct trust *t = good(buf_str(&text));
         ck_assert_int_eq(trust_at(t, 0)->max_delay_us, delays[i].us);
-        (void)trust_unref(t);
+        (void)trust_free(t);
         buf_deinit(&text);
     }
 }
@@ -275,7 +274,7 @@ START_TEST(as_many_keys_as_may_be)
         ck_assert_uint_eq(key->line, 3 * i + 1);
         ck_assert_ptr_eq(trust_find(t, cose_key_kid(&key->key)), key);
     }
-    (void)trust_unref(t);
+    (void)trust_free(t);
     buf_append_str(&text, "[00]\n");
     refused(buf_bytes(&text), 3 * TRUST_KEYS_MAX + 1, "There are more than 1024 keys");
     buf_deinit(&text);
@@ -292,7 +291,7 @@ START_TEST(as_many_patterns_as_may_be)
     struct trust *t = good(buf_str(&text));
     ck_assert_uint_eq(trust_at(t, 0)->n_allow, TRUST_PATTERNS_MAX);
     ck_assert(trust_key_may_sign(trust_at(t, 0), unit_bytes("a255")));
-    (void)trust_unref(t);
+    (void)trust_free(t);
     buf_append_str(&text, "allow = b\n");
     refused(buf_bytes(&text), TRUST_PATTERNS_MAX + 3, "The key has more than 256 patterns");
     buf_deinit(&text);
@@ -322,7 +321,7 @@ START_TEST(as_long_as_may_be)
 
         buf_append_str(&text, runs[i].before);
         put_run(&text, runs[i].max);
-        (void)trust_unref(good(buf_str(&text)));
+        (void)trust_free(good(buf_str(&text)));
         buf_append_str(&text, "a");
         refused(buf_bytes(&text), i == 0 ? 3 : 4, runs[i].sentence);
         buf_deinit(&text);
@@ -336,7 +335,7 @@ START_TEST(a_text_as_long_as_may_be)
 
     while (text.size < TRUST_TEXT_MAX)
         buf_append_str(&text, "#\n");
-    (void)trust_unref(good(buf_str(&text)));
+    (void)trust_free(good(buf_str(&text)));
     buf_append_str(&text, "\n");
     refused(buf_bytes(&text), 0, "It has 1048577 bytes; 1048576 are the most.");
     buf_deinit(&text);
@@ -355,7 +354,7 @@ START_TEST(kids_as_long_as_may_be)
             struct trust *t = trust_of(&pair.key, "allow = a\n");
 
             ck_assert_ptr_nonnull(trust_find(t, cose_key_kid(&pair.key)));
-            (void)trust_unref(t);
+            (void)trust_free(t);
         } else {
             buf_append_str(&text, "[");
             for (size_t i = 0; i < size; i++)
@@ -368,36 +367,8 @@ START_TEST(kids_as_long_as_may_be)
 }
 END_TEST
 
-/* ---- shared ---- */
-
-static void *use(void *trust)
-{
-    for (int i = 0; i < 10000; i++) {
-        struct trust *own = trust_ref(trust);
-
-        ck_assert_ptr_nonnull(trust_find(own, cose_key_kid(&trust_at(own, 0)->key)));
-        (void)trust_unref(own);
-    }
-    return trust_unref(trust);
-}
-
-START_TEST(threads_share_one)
-{
-    struct trust *t = good(SECTION KEY ALLOW);
-    pthread_t threads[4];
-
-    for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, use, trust_ref(t)), 0);
-    (void)trust_unref(t);
-    for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
-        ck_assert_int_eq(pthread_join(threads[i], NULL), 0);
-    ck_assert_ptr_null(trust_ref(NULL));
-    ck_assert_ptr_null(trust_unref(NULL));
-}
-END_TEST
-
 UNIT_MAIN("trust", all_of_it, without_what_may_be_missing, nothing_in_it, written_in_other_ways,
           a_pattern_may_have_an_equals_sign, delays_as_postgresql_writes_them, refusals,
           a_private_key_is_refused_and_not_repeated, as_many_keys_as_may_be,
           as_many_patterns_as_may_be, as_long_as_may_be, a_text_as_long_as_may_be,
-          kids_as_long_as_may_be, threads_share_one)
+          kids_as_long_as_may_be)

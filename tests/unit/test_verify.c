@@ -65,7 +65,7 @@ START_TEST(valid)
     ck_assert(bytes_equal(result.kid, cose_key_kid(&pair.key)));
     ck_assert_str_eq(result.reason, "The signature is right, and the key may sign for this prefix.");
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -86,7 +86,7 @@ START_TEST(unsigned_is_whatever_does_not_begin_as_signed)
         answers(NULL, content, PREFIX, "", VERIFY_UNSIGNED, "not signed");
         unit_free(content);
     }
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -100,7 +100,7 @@ START_TEST(unknown_keys)
     answers(NULL, content, PREFIX, "", VERIFY_UNKNOWN_KEY, "There is no trust file");
     ck_assert(bytes_equal(result_of(NULL, content, PREFIX, "", 0).kid, cose_key_kid(&pair.key)));
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -116,7 +116,7 @@ START_TEST(another_keys_signature)
             "The signature is not this key's over these bytes for this prefix and the audience "
             "\"\"; if it was signed for another, --audience or the setting audience names it.");
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -140,9 +140,9 @@ START_TEST(the_audience_of_the_key_or_else_the_assumed_one)
     answers(none, production, PREFIX, "a\x1b[31m", VERIFY_BAD_SIGNATURE, "\"a\\x1b[31m\"");
     unit_free(production);
     unit_free(plain);
-    (void)trust_unref(own);
-    (void)trust_unref(empty);
-    (void)trust_unref(none);
+    (void)trust_free(own);
+    (void)trust_free(empty);
+    (void)trust_free(none);
 }
 END_TEST
 
@@ -160,7 +160,7 @@ START_TEST(not_for_this_prefix)
     answers(trust, two, "warehouse", "", VERIFY_BAD_SIGNATURE, "");
     unit_free(one);
     unit_free(two);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -174,7 +174,7 @@ START_TEST(a_prefix_beyond_ascii_is_never_valid)
     answers(trust, content, "b\x80", "", VERIFY_MALFORMED, "The prefix is not ASCII");
     answers(NULL, content, "\xc3\xa4", "", VERIFY_UNKNOWN_KEY, "");
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -195,7 +195,7 @@ START_TEST(several_keys_for_a_prefix)
     answers(trust, after, PREFIX, "", VERIFY_VALID, "");
     unit_free(before);
     unit_free(after);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     buf_deinit(&text);
 }
 END_TEST
@@ -251,7 +251,7 @@ START_TEST(type_and_content_are_signed_too)
         unit_free(payload);
         unit_free(content);
     }
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -264,11 +264,11 @@ START_TEST(a_key_for_one_algorithm)
     struct trust *trust = trust_of(&pair.key, "allow = >\n");
     answers(trust, content, PREFIX, "", VERIFY_MALFORMED,
             "The key is for another algorithm (alg) than the message's.");
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     pair.key.alg = -8;
     trust = trust_of(&pair.key, "allow = >\n");
     answers(trust, content, PREFIX, "", VERIFY_VALID, "");
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
     unit_free(content);
 }
 END_TEST
@@ -295,7 +295,7 @@ START_TEST(moved_to_another_prefix_or_audience)
                              i == j ? VERIFY_VALID : VERIFY_BAD_SIGNATURE);
         unit_free(content);
     }
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -316,7 +316,7 @@ START_TEST(altered_in_any_bit)
     }
     ck_assert_int_eq(status_of(trust, content, PREFIX, "production"), VERIFY_VALID);
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -340,7 +340,7 @@ START_TEST(altered_in_any_byte)
     }
     unit_free(altered);
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -372,7 +372,7 @@ START_TEST(truncated_at_any_length_or_prolonged)
     ck_assert_int_eq(status_of(trust, buf_bytes(&longer), PREFIX, ""), VERIFY_MALFORMED);
     buf_deinit(&longer);
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -414,7 +414,7 @@ START_TEST(stripped_of_its_signature)
     ck_assert_int_eq(status_of(trust, m.payload, PREFIX, ""), VERIFY_UNSIGNED);
     buf_deinit(&out);
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -450,7 +450,7 @@ START_TEST(in_time)
     delayed(trust, content, INT64_MIN + 1, VERIFY_STALE, " s after");
     delayed(trust, content, VERIFY_NO_TIME, VERIFY_VALID, "");
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -464,7 +464,7 @@ START_TEST(a_time_with_something_behind_its_end)
 
     delayed(trust, content, at("2026-11-30T12:00:00Z"), VERIFY_STALE, "no time that could be read");
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -490,9 +490,9 @@ START_TEST(a_time_that_is_none)
         delayed(elsewhere, content, 0, VERIFY_NOT_ALLOWED, "");
         unit_free(content);
     }
-    (void)trust_unref(trust);
-    (void)trust_unref(without);
-    (void)trust_unref(elsewhere);
+    (void)trust_free(trust);
+    (void)trust_free(without);
+    (void)trust_free(elsewhere);
 }
 END_TEST
 
@@ -537,7 +537,7 @@ START_TEST(threads_verify_with_one_trust)
     }
     unit_free(w.good);
     unit_free(w.bad);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
@@ -553,7 +553,7 @@ START_TEST(long_names_are_cut_in_sentences)
     answers(trust, content, name, "", VERIFY_BAD_SIGNATURE, "");
     answers(trust, content, name, name, VERIFY_NOT_ALLOWED, "...");
     unit_free(content);
-    (void)trust_unref(trust);
+    (void)trust_free(trust);
 }
 END_TEST
 
