@@ -44,7 +44,7 @@ static void give_up(struct router *r)
     clients_answer(r);
     if (r->source.verdict == PRECONDITION_REFUSE)
         router_stop(r, ROUTER_EXIT_FAILURE);
-    else if (r->journal && journal_end(r->journal)->empty)
+    else if (r->journal && journal_end(r->journal)->empty && !checks_bytes(r->checks))
         router_stop(r, ROUTER_EXIT_DECIDE);
     else
         r->given_up_at = uv_now(r->loop);
@@ -103,11 +103,14 @@ static void on_accepted(void *owner, int fd)
     clients_accept(owner, fd);
 }
 
-/* Nobody has anything left to read, and who was away could have come. */
+/* Nobody has anything left to read, and who was away could have come. What waits for the quarantine was read from a server
+ * that may not have it any more. */
 static bool is_read_to_the_end(const struct router *r)
 {
     bool some = false;
 
+    if (checks_bytes(r->checks))
+        return false;
     for (const struct session *s = r->sessions; s; s = s->next) {
         if (s->state == SESSION_ACTIVE && !session_is_at_end(s))
             return false;

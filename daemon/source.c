@@ -244,8 +244,10 @@ void source_suspend(struct source *s, const char *why)
 /* Nothing is read before the slot was looked at, nor while the owner wants none. */
 static void source_apply_hold(struct source *s)
 {
-    bool on = s->held || s->paused || s->state == SOURCE_CONFIRMING;
+    bool waits = s->held || s->paused, on = waits || s->state == SOURCE_CONFIRMING;
 
+    if (!waits || !s->waits_since)
+        s->waits_since = waits ? clock_monotonic_ns() : 0;
     s->heartbeat.held = on;
     stream_hold(&s->stream, on);
 }
@@ -256,7 +258,6 @@ static void source_pause_here(struct source *s)
     if (!s->pausing || s->paused || s->stream.builder.inside || s->stream.builder.pending)
         return;
     s->paused = true;
-    s->paused_since = clock_monotonic_ns();
     source_apply_hold(s);
 }
 
@@ -473,13 +474,17 @@ static void source_watch_wal(struct source *s)
     s->wal_alarm = is_short;
 }
 
+static bool source_waits_long(const struct source *s)
+{
+    return s->waits_since && clock_monotonic_ns() - s->waits_since >= SOURCE_PAUSED_MS * UINT64_C(1000000);
+}
+
 /* The server wants to end this walsender, or will at the next checkpoint, which waits for that; and a walsender whose client
  * does not read cannot even end. So it is let go of: whether the slot is kept is the server's to decide. Not while reading waits for
  * the disk for a moment: a slot that is far behind must come on, and a transaction that has begun would come again from its start. */
 static bool source_must_let_go(const struct source *s)
 {
-    return s->state == SOURCE_STREAMING && s->paused &&
-           clock_monotonic_ns() - s->paused_since >= SOURCE_PAUSED_MS * UINT64_C(1000000) &&
+    return s->state == SOURCE_STREAMING && source_waits_long(s) &&
            (strcmp(s->facts.slot_wal_status, "unreserved") == 0 ||
             strcmp(s->facts.slot_wal_status, "lost") == 0);
 }
@@ -541,7 +546,7 @@ static void on_server_stopping(void *owner)
     uv_update_time(s->stopping.loop);
     /* what is not read cannot be acknowledged either: the server would wait for nothing */
     (void)uv_timer_start(&s->stopping, on_stopping,
-                         s->paused ? 0 : SOURCE_STOPPING_MS, 0);
+                         s->paused || source_waits_long(s) ? 0 : SOURCE_STOPPING_MS, 0);
 }
 
 static const struct heartbeat_ops heartbeat_ops = {.facts = on_facts,

@@ -74,7 +74,7 @@ struct source_ops {
 #define SOURCE_STEP_MS 30000u
 /** How long the look at the slot behind START may take, in ms: some of the heartbeat's attempts to connect. */
 #define SOURCE_CONFIRM_MS 5000u
-/** Reading that waits for so long, in ms, waits for a subscriber, and not for the disk. */
+/** Reading that waits for so long, in ms, waits for a subscriber or an operator, and not for the disk or a worker. */
 #define SOURCE_PAUSED_MS 5000u
 /** A stream that lasted for so long went well: the next failure is a new one. */
 #define SOURCE_WELL_MS 1000u
@@ -98,8 +98,8 @@ struct source {
 
     bool held;             /* the owner wants no more read for now */
     bool pausing;          /* … behind the transaction that is being read */
-    bool paused;           /* … and that is read, … */
-    uint64_t paused_since; /* … since (clock_monotonic_ns) */
+    bool paused;           /* … and that is read */
+    uint64_t waits_since;  /* held or paused, since (clock_monotonic_ns); 0: it is not */
     bool accept_gap;       /* what is refused is accepted, until source_settled() */
     enum continuity_verdict accepted; /* what was, the gravest */
     struct position start; /* of this stream */

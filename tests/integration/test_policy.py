@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -366,6 +367,35 @@ def test_full(bus, conn, signer):
         router.args = policy(signer, "orders.> require")
         router.start()
         wait_entries(router, 3)
+
+
+@pytest.mark.every_major
+def test_full_does_not_hold_up_a_checkpoint(server, signer):
+    """The server lets go of a slot for which reading waits; what was read by then is not lost with it."""
+    server.reload(max_slot_wal_keep_size="1MB", max_wal_size="32MB")
+    server.create_bus()
+    try:
+        with server.connect() as conn, guarded(server, signer, more=["--quarantine-size=1MB"]) as router:
+            sub = router.subscriber()
+            for i in range(3):
+                conn.emit(f"orders.{i}", b"x" * 400000)
+            conn.emit("other", b"behind")
+            router.wait_state("paused")
+            conn.run("SELECT pg_logical_emit_message(true, 'other', repeat('y', 100000)::bytea) FROM generate_series(1, 1000)")
+            conn.run("SET statement_timeout = '60s'")
+            for _ in range(2):
+                conn.run("CHECKPOINT")
+            wait_for(lambda: router.logged("slot-invalidated"), 60, "the slot is gone")
+            assert router.logged("source.wal-short")
+            time.sleep(3)  # as long as it would wait for somebody to come
+            assert router.process.poll() is None and not sub.messages
+            command(router, "drop", "1")
+            assert [m.content for m in sub.collect(1)] == [b"behind"]
+            sub.close()
+            assert router.wait_exit(30) == 4
+    finally:
+        server.drop_bus()
+        server.reload(max_slot_wal_keep_size=None, max_wal_size=None)
 
 
 def test_full_of_small_ones(bus, conn, signer):
