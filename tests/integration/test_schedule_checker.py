@@ -402,8 +402,10 @@ def test_an_acknowledgement_without_confirmation_may_be_lost():
     s.orders[1].left = (10.0, end(400))
     s.truth.clean_stops = [(2.0, 3.0)]  # another one
     s.orders[2].position = at(400, 1)
-    s.orders[2].frames[:0] = [s.begin(400, resumed=True), *s.second()[2:]]
+    s.orders[2].frames[:0] = [s.begin(400), *s.second()[2:]]  # it was passed over p.6, and all that it is to have comes again
     assert s.findings() == []
+    s.orders[2].frames[0] = s.begin(400, resumed=True)
+    assert [f for f in s.findings() if "is flagged resumed" in f]
 
 
 def test_filters_that_change_apply_from_the_cursor_on():

@@ -75,10 +75,13 @@ def check(truth, histories, errors=(), effects=None):
     each."""
     findings = Findings()
     for name, sessions in histories.items():
-        parts = set()  # of which transactions it has had something
+        parts = {}  # transaction: the first that it has had of it
         for session in sessions:
             _Stream(findings, truth, name, session, parts).check()
-            parts |= {(session.identity, message.position[:2]) for message in session.messages if message.transactional}
+            for message in session.messages:
+                if message.transactional:
+                    transaction = (session.identity, message.position[:2])
+                    parts[transaction] = min(message.position, parts.get(transaction, message.position))
     places = _places(findings, truth, histories)
     for identity, known in places.items():
         _check_order(findings, truth, identity, known)
@@ -128,8 +131,9 @@ class _Stream:
     def on_begin(self, begin):
         if self.begin is not None:
             self.found(f"BEGIN of {start_of(begin)} inside the transaction of {start_of(self.begin)}")
-        # A cursor that was passed over what does not match can lie inside a transaction of which nothing was delivered.
-        had = (self.session.identity, begin[:2]) in self.parts
+        # A cursor that was passed over what does not match can lie inside a transaction of which nothing was delivered up to
+        # there; what was, behind it, was not acknowledged, and comes again.
+        had = self.parts.get((self.session.identity, begin[:2]), begin.end) <= self.session.position
         inside = self.last == self.session.position and self.last[:2] == begin[:2] and self.last.index > 0
         if begin.resumed != (inside and had):
             self.found(f"BEGIN of {start_of(begin)} is {'' if begin.resumed else 'not '}flagged resumed behind {self.last}")
