@@ -48,10 +48,15 @@ static int write_at(int fd, uint64_t at, const void *from, size_t size)
 
     while (size) {
         int r = FAULT("quarantine-write");
-        ssize_t n = r < 0 ? -1 : pwrite(fd, in, size, (off_t)at);
+        ssize_t n;
 
         if (r < 0)
             return r;
+#ifdef WALBUS_FAULTS
+        n = pwrite(fd, in, r == FAULT_SHORT ? (size + 1) / 2 : size, (off_t)at);
+#else
+        n = pwrite(fd, in, size, (off_t)at);
+#endif
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -161,6 +166,8 @@ int quarantine_file_renew(struct quarantine *q)
 
     if (r == 0 && q->keep_damaged)
         keep_damaged(q);
+    if (r == 0)
+        r = FAULT("quarantine-renew");
     if (r == 0 && rename(q->new_path, q->path) < 0)
         r = -errno;
     if (r < 0) {
@@ -179,7 +186,9 @@ int quarantine_file_renew(struct quarantine *q)
     q->end = end;
     q->keep_damaged = false;
     /* without it the old one may be back after a crash: what is written from here on would be lost */
-    r = sync_folder(q->path);
+    r = FAULT("quarantine-renew");
+    if (r == 0)
+        r = sync_folder(q->path);
     q->renew = r < 0;
     return r;
 }

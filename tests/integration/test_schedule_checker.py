@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
-from faults import history
+from faults import history, signed
 from faults.checker import check, pattern_matches
-from faults.history import Begin, Commit, Gap, Message, Progress, Session
+from faults.history import Begin, Commit, Entry, Gap, Message, Progress, Session
 from faults.once import Effect, parse_position
 from faults.publisher import as_bytes_come, as_text
 from faults.truth import Emission, Truth, content_of, id_of, is_content
@@ -402,8 +402,10 @@ def test_an_acknowledgement_without_confirmation_may_be_lost():
     s.orders[1].left = (10.0, end(400))
     s.truth.clean_stops = [(2.0, 3.0)]  # another one
     s.orders[2].position = at(400, 1)
-    s.orders[2].frames[:0] = [s.begin(400, resumed=True), *s.second()[2:]]
+    s.orders[2].frames[:0] = [s.begin(400), *s.second()[2:]]  # it was passed over p.6, and all that it is to have comes again
     assert s.findings() == []
+    s.orders[2].frames[0] = s.begin(400, resumed=True)
+    assert [f for f in s.findings() if "is flagged resumed" in f]
 
 
 def test_filters_that_change_apply_from_the_cursor_on():
@@ -505,6 +507,241 @@ def test_a_hole_before_a_restore():
     s.drop(s.orders[0], "p.4")
     s.drop(s.orders[1], "p.4")
     assert [f for f in s.findings() if "p.4" in f and f.startswith("orders: ")]
+
+
+# ---- what is kept back
+
+class Guarded(Story):
+    """signed.> must be signed. Of the transaction at 600, p.10, p.13, p.11, p.14, p.15, p.12, those at 2, 4 and 5 are not
+    as they should be, p.16 alone at 700 neither; p.17 alone at 800 is. Of the transaction at 900 all is kept back; p.19 is
+    of one that was rolled back."""
+
+    INDEXES = {10: 1, 13: 2, 11: 3, 14: 4, 15: 5, 12: 6}  # at 600
+
+    def __init__(self):
+        super().__init__()
+        forms = [(13, 600, 2, signed.UNKNOWN), (14, 600, 4, None), (15, 600, 5, signed.ALTERED), (16, 700, 0, signed.MOVED),
+                 (17, 800, 0, signed.VALID), (18, 900, 1, signed.OTHERS), (19, None, 0, None)]
+        unit = self.truth.emissions["p.10"].unit
+        order = self.truth.emissions["p.10"].order
+        for number, lsn, index, form in forms:
+            of = unit if lsn == 600 else {900: 18, None: 19}.get(lsn)
+            emission = Emission(f"p.{number}", "signed.a", of is not None, "p", of, number, form=form,
+                                withheld=form != signed.VALID)
+            emission.order = order if lsn == 600 else 50 + number
+            self.truth.add([emission])
+            if emission.transactional and lsn is not None:
+                self.truth.committed.add(emission.id)
+            elif lsn is not None:
+                self.truth.flushed.add(emission.id)
+        for number, index in self.INDEXES.items():
+            self.truth.emissions[f"p.{number}"].number = 19 + index
+        self.entries = [self.entry(i + 1, number, at(lsn, index)) for i, (number, lsn, index, form) in enumerate(forms)
+                        if lsn is not None and form != signed.VALID]
+        self.all.frames[-5:] = [*self.longer(10, 11, 12), self.message(17, at(800))]
+        self.orders[2].frames[1:] = self.longer(10, 12)
+
+    def longer(self, *numbers):
+        return [self.begin(600), *(self.message(n, at(600, self.INDEXES[n])) for n in numbers), self.commit(600, 6)]
+
+    def entry(self, number, of, position):
+        emission = self.truth.emissions[f"p.{of}"]
+        return Entry(SYSTEM, number, position, emission.prefix, emission.transactional, emission.id,
+                     signed.STATUS[emission.form])
+
+    def find(self, message_id):
+        return [e.id for e in self.entries].index(message_id)
+
+    def replace(self, message_id, **fields):
+        i = self.find(message_id)
+        self.entries[i] = self.entries[i]._replace(**fields)
+
+    def deliver(self, number, position, behind):
+        """Gives it to whoever has everything."""
+        i = [getattr(f, "id", None) for f in self.all.frames].index(behind)
+        self.all.frames.insert(i + 1, self.message(number, position))
+
+    def findings(self):
+        return check(self.truth, self.histories, quarantine=self.entries)
+
+
+KEPT = []
+
+
+def kept(pattern):
+    def register(change):
+        KEPT.append(pytest.param(change, pattern, id=change.__name__))
+        return change
+    return register
+
+
+@kept(r"^all: p\.13 at 1:0/258:2 came, and is unknown-key")
+def one_kept_back_is_delivered(s):
+    s.deliver(13, at(600, 2), "p.10")
+
+
+@kept(r"^all: p\.16 at 1:0/2BC:0 came, and is bad-signature")
+def one_kept_back_is_delivered_instead(s):
+    s.entries.pop(s.find("p.16"))
+    i = s.all.frames.index(s.commit(600, 6))
+    s.all.frames.insert(i + 1, s.message(16, at(700)))
+
+
+@kept(r"^quarantine: p\.13 at 1:0/258:2 came to subscribers too, at 1:0/258:2")
+def one_both_delivered_and_kept_back(s):
+    s.deliver(13, at(600, 2), "p.10")
+
+
+@kept(r"^quarantine: p\.17 at 1:0/320:0 came to subscribers too, at 1:0/320:0")
+def a_valid_one_both_delivered_and_kept_back(s):
+    s.entries.insert(4, s.entry(9, 17, at(800)))
+
+
+@kept(r"^quarantine: p\.17 at 1:0/320:0 stands there, and should have come: it is valid")
+def a_valid_one_kept_back(s):
+    s.drop(s.all, "p.17")
+    s.entries.insert(4, s.entry(9, 17, at(800)))
+
+
+@kept(r"^all: 1 came to nobody: p\.17")
+def a_valid_one_missing(s):
+    s.drop(s.all, "p.17")
+
+
+@kept(r"^all: 1 came to nobody: p\.17")
+def a_valid_one_kept_back_is_missing_to_subscribers(s):
+    a_valid_one_kept_back(s)
+
+
+@kept(r"^quarantine: 1 neither came nor stand there: p\.14")
+def one_neither_delivered_nor_kept_back(s):
+    s.entries.pop(s.find("p.14"))
+
+
+@kept(r"^all: something is missing before 1:0/258:6, p\.12")
+def one_neither_delivered_nor_kept_back_leaves_a_hole(s):
+    s.entries.pop(s.find("p.14"))
+
+
+@kept(r"^quarantine: 1 neither came nor stand there: p\.18")
+def one_of_a_transaction_of_which_nothing_comes(s):
+    s.entries.pop(s.find("p.18"))
+
+
+@kept(r"^quarantine: 1 neither came nor stand there: p\.16")
+def one_alone_neither_delivered_nor_kept_back(s):
+    s.entries.pop(s.find("p.16"))
+
+
+@kept(r"^quarantine: p\.14 at 1:0/258:4 stands there twice, as 2 and 9")
+def one_kept_back_twice(s):
+    s.entries.append(s.entries[s.find("p.14")]._replace(number=9))
+
+
+@kept(r"^quarantine: p\.16 at 1:0/2BD:0 stands at 1:0/2BC:0 too")
+def one_kept_back_twice_at_other_places(s):
+    s.entries.insert(4, s.entry(9, 16, at(701)))
+
+
+@kept(r"^quarantine: p\.14 at 1:0/258:4 stands behind 1:0/258:5")
+def two_kept_back_in_the_wrong_order(s):
+    i = s.find("p.14")
+    s.entries[i], s.entries[i + 1] = s.entries[i + 1], s.entries[i]
+
+
+@kept(r"^quarantine: p\.16 at 1:0/320:0 stands where p\.17 came to subscribers")
+def one_kept_back_at_the_place_of_another(s):
+    s.replace("p.16", position=at(800))
+
+
+@kept(r"^journal 7/1: p\.14 has the index 5 and is number 4 of its transaction")
+def one_kept_back_with_a_wrong_index(s):
+    s.entries.pop(s.find("p.15"))
+    s.replace("p.14", position=at(600, 5))
+
+
+@kept(r"^quarantine: p\.13 at 1:0/258:2 stands there as unsigned, and is unknown-key")
+def one_kept_back_for_another_reason(s):
+    s.replace("p.13", status="unsigned")
+
+
+@kept(r"^quarantine: p\.13 at 1:0/258:2: 5 bytes that are not its own")
+def one_kept_back_with_another_content(s):
+    s.replace("p.13", fault="5 bytes that are not its own")
+
+
+@kept(r"^quarantine: p\.13 at 1:0/258:2 stands there as 'signed\.b', transactional True, and was emitted as 'signed\.a'")
+def one_kept_back_with_another_prefix(s):
+    s.replace("p.13", prefix="signed.b")
+
+
+@kept(r"^quarantine: p\.19 at 1:0/384:2 was rolled back")
+def one_rolled_back_is_kept_back(s):
+    s.entries.append(s.entry(9, 19, at(900, 2)))
+
+
+@kept(r"^quarantine: x\.1 at 1:0/2BC:0 was never emitted")
+def one_kept_back_that_nobody_emitted(s):
+    s.replace("p.16", id="x.1")
+
+
+@kept(r"^all: COMMIT of 1:0/258:\d+ counts 7 messages behind 1:0/258:6")
+def a_commit_that_counts_one_that_stands_nowhere(s):
+    s.all.frames = [s.commit(600, 7) if f == s.commit(600, 6) else f for f in s.all.frames]
+
+
+def test_what_is_kept_back():
+    assert Guarded().findings() == []
+
+
+@pytest.mark.parametrize("change,pattern", KEPT)
+def test_what_is_kept_back_is_wrong(change, pattern):
+    s = Guarded()
+    change(s)
+    assert [f for f in s.findings() if re.search(pattern, f)], s.findings()
+
+
+def test_what_is_kept_back_may_stand_at_the_end_of_a_transaction():
+    s = Guarded()
+    s.truth.add([Emission("p.20", "signed.a", True, "p", s.truth.emissions["p.10"].unit, 26, withheld=True)])
+    s.truth.committed.add("p.20")
+    s.entries.insert(3, s.entry(9, 20, at(600, 7)))
+    assert [f for f in s.findings() if "counts 6 messages" in f]
+    a_commit_that_counts_one_that_stands_nowhere(s)
+    s.orders[2].frames = [s.commit(600, 7) if f == s.commit(600, 6) else f for f in s.orders[2].frames]
+    assert s.findings() == []
+
+
+def test_what_is_kept_back_in_two_eras():
+    """What the restored copy had may stand there in the era before, in both, or in the new one; what is new, in that."""
+    s = restored()
+    for name, lsn in (("p.20", 380), ("p.21", 700)):
+        emission = Emission(name, "signed.a", True, "p", int(name[2:]), int(name[2:]), withheld=True)
+        s.truth.add([emission])
+        s.truth.committed.add(name)
+    s.truth.copied.add("p.20")
+    old = Entry(SYSTEM, 1, at(380, 1), "signed.a", True, "p.20", "unsigned")
+    new = Entry(ERA2, 2, at(700, 1), "signed.a", True, "p.21", "unsigned")
+
+    def findings(*entries):
+        return check(s.truth, s.histories, quarantine=entries)
+    assert findings(old, new) == findings(old, old._replace(identity=ERA2, number=2), new._replace(number=3)) == []
+    assert findings(old._replace(identity=ERA2), new) == []
+    assert findings(new) == ["quarantine: 1 neither came nor stand there: p.20"]
+    assert findings(old, new._replace(identity=SYSTEM)) == ["quarantine: 1 neither came nor stand there: p.21"]
+
+
+@pytest.mark.parametrize("form", [form for form in signed.STATUS if form is not None])
+def test_contents_that_are_signed(form):
+    prefix = signed.PREFIXES[0]
+    content = signed.signed_content("p.1", content_of("p.1", 3), form, prefix)
+    assert id_of(content, prefix.encode()) == ("p.1", None)
+    if form != signed.EVENT:
+        assert id_of(content, b"signed.else")[1] is not None
+    for at_byte in range(len(content)):
+        broken = content[:at_byte] + bytes([content[at_byte] ^ 2]) + content[at_byte + 1:]
+        assert id_of(broken, prefix.encode())[1] is not None
+    assert id_of(content[:-1], prefix.encode())[1] is not None
 
 
 # ---- the exactly-once call

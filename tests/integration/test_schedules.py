@@ -8,6 +8,7 @@ seed repeats a schedule and not a run. A failure names its seed and the folder i
     WALBUS_TEST_SEED=NUMBER        the seed of the first one; those behind it have the next numbers
 """
 
+import errno
 import os
 import random
 
@@ -85,13 +86,17 @@ def test_fault_point(point, major):
         pytest.skip("this walbusd was built without -Dfaults=true")
     # What must be logged when the point is reached; of a short write nothing is, since the rest is written behind it.
     logged = {"kill": "(?!)", "short": "source.streaming"}
+    failed = "journal.failed|catalog.failed|journal.unreadable"
+    quarantine = point.startswith("quarantine-")
     steps = []
     for action in FAULT_ACTIONS[point]:
         for count in (1, 3) if action == "kill" else (1, 3, 0):
             steps.append(Step(BETWEEN_SECONDS, "fault", {
                 "setting": fault_setting(point, count, action), "seconds": 30,
-                "reached": logged.get(action, "journal.failed|catalog.failed|journal.unreadable")}))
-    run(Schedule(new_seed(), failover=False, disk=can_mount(), once=once.program() is not None, steps=steps), major)
+                "reached": logged.get(action) or (f'quarantine.failed .*error="{os.strerror(getattr(errno, action))}"'
+                                                  if quarantine else failed)}))
+    run(Schedule(new_seed(), failover=False, disk=can_mount(), once=once.program() is not None, steps=steps,
+                 policy=quarantine or None), major)
 
 
 @pytest.mark.parametrize("traffic", [0, 200])

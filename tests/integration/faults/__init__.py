@@ -2,6 +2,7 @@
 """Random faults under load, and the proof that nothing was lost, doubled or put out of order (test_schedules.py).
 
     truth      what was published, and what of it is committed
+    signed     what of it is signed, well and badly, where the router asks for signatures
     publisher  sessions that publish, and write rows of it in the same transactions
     recorder   a durable subscriber in a process of its own, which keeps what it got in a file and acknowledges behind it
     history    what stands in those files

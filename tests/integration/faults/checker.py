@@ -10,6 +10,9 @@ the old ones passed over does not come, and what was not acknowledged comes unde
 The place of a message is what all subscribers together were told; a message that came to nobody is due to whoever wanted
 it all the time.
 
+Policy. What the router has to keep back comes to nobody, and its place is in quarantine instead, once: a subscriber of
+everything misses no index but those of what stands there.
+
 Eras. An accepted gap onto an older state of the server begins a new identity, in which positions mean something else. There
 everything is judged within one identity; of those before the last, up to the place that the subscriber had come to.
 """
@@ -19,6 +22,7 @@ import collections
 from harness.subscriber import INDEX_END, Position
 
 from .history import Begin, Commit, Gap, Message, Progress
+from .signed import STATUS
 from .truth import is_content
 
 # A finding names so many of its messages.
@@ -69,20 +73,28 @@ class Findings(list):
         self.append(f"{name}: {text}{where}")
 
 
-def check(truth, histories, errors=(), effects=None):
+def check(truth, histories, errors=(), effects=None, quarantine=()):
     """histories: {durable name: its sessions, by time}. errors: {durable name: codes of ERROR frames}. effects: (rows,
-    reasons of gaps, a session with the filters) of the subscriber that uses the exactly-once call. What is wrong, a sentence
-    each."""
+    reasons of gaps, a session with the filters) of the subscriber that uses the exactly-once call. quarantine: its
+    entries at the end, none of which was ever dropped, in their order. What is wrong, a sentence each."""
     findings = Findings()
+    kept = collections.defaultdict(dict)  # identity: {position: Entry}
+    for entry in quarantine:
+        kept[entry.identity].setdefault(entry.position, entry)
     for name, sessions in histories.items():
-        parts = set()  # of which transactions it has had something
+        parts = {}  # transaction: the first that it has had of it
         for session in sessions:
-            _Stream(findings, truth, name, session, parts).check()
-            parts |= {(session.identity, message.position[:2]) for message in session.messages if message.transactional}
+            _Stream(findings, truth, name, session, parts, kept[session.identity]).check()
+            for message in session.messages:
+                if message.transactional:
+                    transaction = (session.identity, message.position[:2])
+                    parts[transaction] = min(message.position, parts.get(transaction, message.position))
     places = _places(findings, truth, histories)
-    for identity, known in places.items():
-        _check_order(findings, truth, identity, known)
     last = _last_identity(histories)
+    _check_quarantine(findings, truth, quarantine, places, last)
+    for identity in places.keys() | kept.keys():
+        _check_order(findings, truth, identity,
+                     {**{entry.id: entry for entry in kept[identity].values()}, **places.get(identity, {})})
     for name, sessions in histories.items():
         _check_again(findings, truth, name, sessions)
         _check_cursor(findings, truth, name, sessions)
@@ -99,12 +111,13 @@ def check(truth, histories, errors=(), effects=None):
 class _Stream:
     """What holds for the frames of one session."""
 
-    def __init__(self, findings, truth, name, session, parts):
+    def __init__(self, findings, truth, name, session, parts, kept):
         self.findings = findings
         self.truth = truth
         self.name = name
         self.session = session
         self.parts = parts
+        self.kept = kept  # positions that are in quarantine
         self.last = session.position
         self.begin = None
         self.count = 0  # messages of the transaction that came here
@@ -125,11 +138,18 @@ class _Stream:
             self.found(f"the position {position} of {what} does not rise from {self.last}")
         self.last = position
 
+    def index_behind(self, index):
+        """The last one that is in quarantine, right behind that one of the transaction; else that one."""
+        while Position(*self.begin[:2], index + 1) in self.kept:
+            index += 1
+        return index
+
     def on_begin(self, begin):
         if self.begin is not None:
             self.found(f"BEGIN of {start_of(begin)} inside the transaction of {start_of(self.begin)}")
-        # A cursor that was passed over what does not match can lie inside a transaction of which nothing was delivered.
-        had = (self.session.identity, begin[:2]) in self.parts
+        # A cursor that was passed over what does not match can lie inside a transaction of which nothing was delivered up to
+        # there; what was, behind it, was not acknowledged, and comes again.
+        had = self.parts.get((self.session.identity, begin[:2]), begin.end) <= self.session.position
         inside = self.last == self.session.position and self.last[:2] == begin[:2] and self.last.index > 0
         if begin.resumed != (inside and had):
             self.found(f"BEGIN of {start_of(begin)} is {'' if begin.resumed else 'not '}flagged resumed behind {self.last}")
@@ -141,7 +161,7 @@ class _Stream:
 
     def on_message(self, message):
         if self.everything and message.transactional and self.begin is not None and not self.gap_inside:
-            before = self.last.index if self.last[:2] == message.position[:2] else 0
+            before = self.index_behind(self.last.index if self.last[:2] == message.position[:2] else 0)
             if message.position.index != before + 1:
                 self.found(f"something is missing before {message.position}, {message.id}")
         self.rise(message.position, message.id)
@@ -178,19 +198,22 @@ class _Stream:
             self.found(f"{message.id}, {message.prefix!r}, does not match its filters")
         if not self.truth.may(message.id):
             self.found(f"{message.id} at {message.position} was rolled back")
+        if message.id in self.truth.withheld:
+            self.found(f"{message.id} at {message.position} came, and is {STATUS[emission.form]}")
 
     def on_commit(self, commit):
-        begin, self.begin = self.begin, None
+        begin = self.begin
         if begin is None or (commit.timeline, commit.lsn, commit.time, commit.xid) != begin[:4]:
             self.found(f"COMMIT of {commit.position} without its BEGIN")
         elif self.count == 0 and not begin.resumed and not self.gap_inside:
             self.found(f"COMMIT of {commit.position}, of which nothing matched")
         if commit.incomplete != self.gap_inside:
             self.found(f"COMMIT of {commit.position} is {'' if commit.incomplete else 'not '}flagged incomplete")
-        if self.everything and not self.gap_inside and self.last[:2] == commit.position[:2] and (
-                self.last.index != commit.messages):
+        if self.everything and begin is not None and not self.gap_inside and self.last[:2] == commit.position[:2] and (
+                self.index_behind(self.last.index) != commit.messages):
             self.found(f"COMMIT of {commit.position} counts {commit.messages} messages behind {self.last}")
         self.rise(commit.position, "COMMIT")
+        self.begin = None
 
     def on_progress(self, progress):
         if self.begin is not None:
@@ -284,6 +307,58 @@ def _check_indexes(findings, truth, name, known):
         if message.position.index != index:
             findings.add(name, None, f"{message.id} has the index {message.position.index} and is number {index} of its "
                                      "transaction")
+
+
+def _check_quarantine(findings, truth, quarantine, places, last_identity):
+    """What has to be kept back, and nothing else, stands there once; and its place is nobody else's."""
+    def found(text):
+        findings.add("quarantine", None, text)
+    by_place, by_id, last = {}, {}, {}
+    for entry in quarantine:
+        what = f"{entry.id} at {entry.position}"
+        other = by_place.setdefault((entry.identity, entry.position), entry)
+        if other is not entry:
+            found(f"{what} stands there twice, as {other.number} and {entry.number}")
+            continue
+        if entry.position < last.get(entry.identity, entry.position):
+            found(f"{what} stands behind {last[entry.identity]}")
+        last[entry.identity] = entry.position
+        before = by_id.get((entry.identity, entry.id))
+        if before is not None and not (truth.may_come_twice(entry.id) and entry.position.timeline > before.timeline):
+            found(f"{what} stands at {before} too")
+        by_id[entry.identity, entry.id] = entry.position
+        _check_entry(found, truth, entry, what)
+    for identity, known in places.items():
+        for message in known.values():
+            if (identity, message.id) in by_id:
+                found(f"{message.id} at {by_id[identity, message.id]} came to subscribers too, at {message.position}")
+            entry = by_place.get((identity, message.position))
+            if entry is not None and entry.id != message.id:
+                found(f"{entry.id} at {entry.position} stands where {message.id} came to subscribers")
+    identities = {last_identity} | (places.keys() if truth.copied else set())
+    never = sorted(name for name in truth.there & truth.withheld
+                   if not any((identity, name) in by_id for identity in
+                              (identities if truth.copied and name in truth.copied else {last_identity})))
+    if never:
+        found(f"{len(never)} neither came nor stand there: {some(never)}")
+
+
+def _check_entry(found, truth, entry, what):
+    if entry.fault is not None:
+        found(f"{what}: {entry.fault}")
+    emission = truth.emissions.get(entry.id)
+    if emission is None:
+        found(f"{what} was never emitted")
+        return
+    if entry.id not in truth.withheld:
+        found(f"{what} stands there, and should have come: it is {STATUS[emission.form]}")
+    elif entry.status != STATUS[emission.form]:
+        found(f"{what} stands there as {entry.status}, and is {STATUS[emission.form]}")
+    if (entry.prefix, entry.transactional) != (emission.prefix, emission.transactional):
+        found(f"{what} stands there as {entry.prefix!r}, transactional {entry.transactional}, and was emitted as "
+              f"{emission.prefix!r}, {emission.transactional}")
+    if not truth.may(entry.id):
+        found(f"{what} was rolled back")
 
 
 def _last_identity(histories):

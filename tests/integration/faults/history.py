@@ -70,6 +70,18 @@ class Gap(NamedTuple):
     reason: str
 
 
+class Entry(NamedTuple):
+    """What the router keeps back, as its quarantine has it at the end."""
+    identity: str
+    number: int
+    position: Position
+    prefix: str
+    transactional: bool
+    id: str
+    status: str
+    fault: Optional[str] = None
+
+
 class Session:
     """One connection of a durable name, from SUBSCRIBED on."""
 

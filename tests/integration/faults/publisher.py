@@ -12,7 +12,8 @@ import threading
 
 import psycopg2
 
-from .truth import Emission
+from . import signed
+from .truth import Emission, content_of
 
 # The server is going away, is not there, or comes back without what was prepared, or with what its crash left busy; or there
 # are too many prepared ones.
@@ -32,9 +33,10 @@ def as_text(prefix):
 
 
 class Publisher:
-    def __init__(self, name, seed, address, epoch, flush, large_bytes, pace):
+    def __init__(self, name, seed, address, epoch, flush, large_bytes, pace, policy=False):
         """address: the dsn. epoch(): number of the server that this leads to. flush: the server has the argument. large_bytes:
-        size of a large message. pace: longest pause between two units, seconds."""
+        size of a large message. pace: longest pause between two units, seconds.
+        policy: some of what it publishes is signed, and the router asks for that."""
         self.name = name
         self.random = random.Random(seed)
         self.address = address
@@ -42,6 +44,7 @@ class Publisher:
         self.flush = flush
         self.large_bytes = large_bytes
         self.pace = pace
+        self.prefixes = PREFIXES + signed.PREFIXES * policy
         self.emissions = []
         self.failure = None
         self.numbers = itertools.count(1)
@@ -123,29 +126,42 @@ class Publisher:
 
     def _new(self, transactional, unit=None, prefix=None):
         number = next(self.numbers)
+        form = None
         if prefix is None:
-            prefix = self.random.choice(PREFIXES)
+            prefix = self.random.choice(self.prefixes)
+            if prefix in signed.PREFIXES:
+                form, = self.random.choices(*zip(*signed.WEIGHTS.items()))
         emission = Emission(f"{self.name}.{number}", as_bytes_come(prefix), transactional, self.name, unit, number,
-                            self.conn_epoch)
+                            self.conn_epoch, form,
+                            withheld=prefix.startswith(signed.REQUIRED) and form != signed.VALID)
         self.emissions.append(emission)
         return emission
+
+    def _content(self, emission, fill):
+        """(SQL, its parameters). What is signed is made here, the rest by the server."""
+        if emission.form is None:
+            return "content(%s, %s)", (emission.id, fill)
+        return "%s::bytea", (psycopg2.Binary(signed.signed_content(emission.id, content_of(emission.id, fill), emission.form,
+                                                                   as_text(emission.prefix))),)
 
     def _fill(self):
         return self.random.choices([0, self.random.randrange(10), self.random.randrange(400)], [1, 8, 1])[0]
 
     def _emit(self, unit, fill=None):
-        emission = self._new(True, unit)
+        emission = self._new(True, unit, None if fill is None else self.random.choice(PREFIXES))
+        content, parameters = self._content(emission, self._fill() if fill is None else fill)
         self._sql("WITH noted AS (INSERT INTO emitted VALUES (%s) RETURNING id) "
-                  "SELECT pg_logical_emit_message(true, %s, content(id, %s)) FROM noted",
-                  emission.id, as_text(emission.prefix), self._fill() if fill is None else fill)
+                  f"SELECT pg_logical_emit_message(true, %s, {content}) FROM noted",
+                  emission.id, as_text(emission.prefix), *parameters)
         return emission
 
     def _emit_alone(self, fill=None):
-        emission = self._new(False)
+        emission = self._new(False, prefix=None if fill is None else self.random.choice(PREFIXES))
         emission.order = next(self.ticks)
         asked = self.flush and self.random.random() < 0.6
-        lsn = self._sql(f"SELECT pg_logical_emit_message(false, %s, content(%s, %s){', true' if asked else ''})::text",
-                        as_text(emission.prefix), emission.id, self._fill() if fill is None else fill)
+        content, parameters = self._content(emission, self._fill() if fill is None else fill)
+        lsn = self._sql(f"SELECT pg_logical_emit_message(false, %s, {content}{', true' if asked else ''})::text",
+                        as_text(emission.prefix), *parameters)
         high, low = lsn.split("/")
         emission.lsn = int(high, 16) << 32 | int(low, 16)
         self.unflushed.append(emission)
@@ -244,7 +260,7 @@ class Publisher:
     def _many(self):
         """A transaction of many messages, which are more than one batch."""
         unit = next(self.names)
-        prefix = self.random.choice(PREFIXES)
+        prefix = self.random.choice(self.prefixes)
         emissions = [self._new(True, unit, prefix) for _ in range(self.random.choice([100, 500, 3000]))]
         self._sql("BEGIN")
         self._sql("WITH noted AS (INSERT INTO emitted SELECT %s || n FROM generate_series(%s, %s) n RETURNING id) "

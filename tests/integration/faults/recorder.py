@@ -85,7 +85,7 @@ class Recorder:
 
     def take(self, kind, value):
         if kind == MESSAGE:
-            name, fault = id_of(value.content)
+            name, fault = id_of(value.content, value.prefix)
             self.note(history.MESSAGE, value.position, value.lsn, value.xid, value.commit_time, value.received_time,
                       value.prefix.decode("latin-1"), value.transactional, name, fault)
             self._at(value.position, not value.transactional)

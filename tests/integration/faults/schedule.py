@@ -5,14 +5,16 @@ import random
 from typing import NamedTuple
 
 MARKER = "end.marker"
+# Of so many the router asks for signatures on a part of the prefixes.
+POLICY_SHARE = 0.6
 
 # name: lists of filters, (filters, exclusions); the first to begin with, another when they are changed. All of them get
 # the marker at the end. `everything` is the witness of what stands where, and is never changed.
 SUBSCRIBERS = {
     "everything": [([">"], [])],
-    "orders": [(["orders.>"], []), (["orders.*", "payments.>"], []), (["orders.eu.>", ["exact", "audit"]], []),
-               ([">"], ["orders.eu.>"])],
-    "stock": [([["exact", "audit"], ["starts-with", "stock."]], ["stock.2.*"]), (["stock.*.level"], []),
+    "orders": [(["orders.>"], []), (["orders.*", "payments.>"], []), (["orders.eu.>", "*.eu.created", ["exact", "audit"]],
+                []), ([">"], ["orders.eu.>"])],
+    "stock": [([["exact", "audit"], ["starts-with", "stock."]], ["stock.2.*"]), (["stock.*.level", "signed.>"], []),
               (["*.2.>", ["exact", ""]], ["*.*.price"])],
     # What matches is rare: its cursor moves over what does not.
     "quiet": [(["nothing.>"], []), ([["exact", "_internal.note"]], []), (["nothing.at.all"], [])],
@@ -29,6 +31,13 @@ FAULT_ACTIONS = {
     "journal-segment": FAILURES,
     "journal-retry": FAILURES,
     "journal-read": FAILURES,
+    # Which failure it is makes no difference to the quarantine, but for what is logged.
+    "quarantine-write": ["kill", "ENOSPC", "short"],
+    "quarantine-wrote": ["kill"],
+    "quarantine-sync": ["kill", "EIO"],
+    "quarantine-synced": ["kill"],
+    "quarantine-renew": ["kill", "ENOSPC"],
+    "quarantine-pass": ["kill"],
     "feedback": ["kill"],
     "feedback-sent": ["kill"],
     "delivery": ["kill"],
@@ -50,6 +59,9 @@ def fault_setting(point, count, action):
     if point == "journal-retry":
         count = min(count, 3)
         before = ["journal-sync:2=EIO"] + [f"{point}:{i}=EIO" for i in range(1, count)]
+    if point == "quarantine-renew":  # behind such a failure its file is made anew; the log tells the two from each other
+        count = min(count, 2)
+        before = ["quarantine-sync:2=EIO"]
     return ",".join(before + [f"{point}{f':{count}' if count else ''}={action}"])
 
 
@@ -78,14 +90,16 @@ class Step(NamedTuple):
 class Schedule:
     """settings: options of walbusd. publishers: arguments of each. recorders: habits of each name's. steps."""
 
-    def __init__(self, seed, failover, faults=(), disk=True, once=True, steps=None):
+    def __init__(self, seed, failover, faults=(), disk=True, once=True, steps=None, policy=None):
         """failover: the server has failover slots. faults: the fault points of the build under test. disk: a disk of its own
         can be mounted for the state folder. once: there is a subscriber of the exactly-once call. steps: instead of those
-        that would be drawn."""
+        that would be drawn. policy: whether the router asks for signatures; None: as drawn."""
         self.seed = seed
         self.failover = failover
-        self.faults = list(faults)
         self.random = random.Random(seed)
+        drawn = self.random.random() < POLICY_SHARE
+        self.policy = drawn if policy is None else policy
+        self.faults = [point for point in faults if self.policy or not point.startswith("quarantine-")]
         self.settings = self._settings()
         self.publishers = [self._publisher(i) for i in range(self.random.choice([2, 3, 4]))]
         self.recorders = {name: self._habits() for name in SUBSCRIBERS}
@@ -105,7 +119,8 @@ class Schedule:
 
     def _publisher(self, i):
         return {"name": f"p{i}", "seed": f"{self.seed}.p{i}", "pace": self.random.choice([0.01, 0.03, 0.06]),
-                "large_bytes": self.random.choice([200_000, 3_000_000, 3_000_000, 20_000_000])}
+                "large_bytes": self.random.choice([200_000, 3_000_000, 3_000_000, 20_000_000]),
+                "policy": self.policy}
 
     def _habits(self):
         return {"run": self.random.choice([16, 64, 256]), "ack": self.random.choice(["run", "run", "commit", "seldom"]),
@@ -221,6 +236,7 @@ class Schedule:
 
     def __str__(self):
         settings = " ".join(f"--{k} {v}" for k, v in self.settings.items())
+        settings += " with a policy" * self.policy
         lines = [f"seed {self.seed}: walbusd {settings}"]
         lines += [f"  publisher {p['name']}: pause to {p['pace']} s, large {p['large_bytes']} bytes"
                   for p in self.publishers]

@@ -3,6 +3,8 @@
 
 import hashlib
 
+from . import signed
+
 # Written by the transaction that emits, so it is committed with the message, or not at all.
 TABLE = "CREATE TABLE emitted (id text PRIMARY KEY)"
 
@@ -27,8 +29,10 @@ def is_content(name, size, md5):
     return False
 
 
-def id_of(content):
-    """(id, None), or (what stands in its place, what is wrong with it)."""
+def id_of(content, prefix=b""):
+    """(id, None), or (what stands in its place, what is wrong with it). prefix: what it came under."""
+    if signed.is_signed(content):
+        return _id_of_signed(bytes(content), bytes(prefix))
     words = bytes(content[:200]).split(b" ", 2)
     name = words[0].decode("latin-1")
     if len(words) < 3 or not words[1].isdigit() or len(words[1]) > 9:
@@ -38,12 +42,23 @@ def id_of(content):
     return name, None
 
 
+def _id_of_signed(content, prefix):
+    try:
+        data, form = signed.parts_of(content)
+        name, fault = id_of(data)
+        again = signed.signed_content(name, data, form, prefix.decode())
+    except ValueError as e:
+        return "?", f"{e}: {content[:60]!r}"
+    return name, fault if content == again else f"{len(content)} bytes, {form}, that are not its own: {content[:60]!r}"
+
+
 class Emission:
     """One message as its publisher knows it."""
 
-    __slots__ = ("id", "prefix", "transactional", "session", "unit", "number", "order", "epoch", "lsn", "flushed")
+    __slots__ = ("id", "prefix", "transactional", "session", "unit", "number", "order", "epoch", "lsn", "flushed",
+                 "form", "withheld")
 
-    def __init__(self, name, prefix, transactional, session, unit, number, epoch=0):
+    def __init__(self, name, prefix, transactional, session, unit, number, epoch=0, form=None, withheld=False):
         self.id = name
         self.prefix = prefix
         self.transactional = transactional
@@ -54,6 +69,8 @@ class Emission:
         self.epoch = epoch  # which of the servers it was emitted on
         self.lsn = None  # not transactional: what the function returned, if it did
         self.flushed = False  # not transactional: its WAL is on disk, as a call that returned says
+        self.form = form  # of signed.py; None: a content like others
+        self.withheld = withheld  # policy keeps it back
 
 
 class Truth:
@@ -63,6 +80,7 @@ class Truth:
         self.emissions = {}  # by id
         self.committed = set()  # ids of rows at the end
         self.lost = set()  # ids of rows that a server had which is gone, and that the next one began without
+        self.withheld = set()  # ids of messages that policy keeps back: they come to nobody, and stand in quarantine
         self.flushed = set()  # ids of messages that are not transactional and must be there
         self.copied = None  # after a restore: ids that the restored copy had, which come in both eras
         self.unfinished_gaps = False  # a failover may have cut a transaction
@@ -74,10 +92,17 @@ class Truth:
         for emission in emissions:
             assert emission.id not in self.emissions, emission.id
             self.emissions[emission.id] = emission
+            if emission.withheld:
+                self.withheld.add(emission.id)
 
     @property
     def must(self):
         """What has to arrive in the last journal. With `copied`, that may have come in the one before it as well."""
+        return self.there - self.withheld
+
+    @property
+    def there(self):
+        """The same, with what has to be kept back."""
         return self.committed | self.flushed
 
     def may(self, name):
