@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sodium.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,7 @@ static int read_whole(const char *path, struct buf *out)
     r = in->fd < 0 ? -errno : input_take(in, -1, out);
     if (path)
         (void)fd_close(in->fd);
+    sodium_memzero(in->block, sizeof in->block); /* it may have been a private key */
     free(in);
     return r < 0 ? r : 0;
 }

@@ -240,29 +240,37 @@ static void on_section(struct parser *p, struct bytes name, struct buf *room)
     p->has_key = p->has_delay = false;
 }
 
-static void on_key(struct parser *p, struct bytes value)
+/* Somebody may have put a private key there: none of its bytes stay, whatever is wrong with it. */
+static bool decode_key(struct parser *p, struct bytes value, struct cose_key *ret)
 {
     uint8_t decoded[KEY_BYTES_MAX];
+    enum cose_key_fault fault = COSE_KEY_OK;
+    size_t size = 0;
+    const char *end = NULL;
+    bool good = sodium_base642bin(decoded, sizeof decoded, (const char *)value.data, value.size, NULL, &size, &end,
+                                  sodium_base64_VARIANT_ORIGINAL) == 0 &&
+                end == (const char *)value.data + value.size;
+
+    if (!good) {
+        refuse(p, "The key is not base64 (A-Z, a-z, 0-9, +, /, padded with =).");
+    } else if ((fault = cose_key_decode_public((struct bytes){decoded, size}, ret)) != COSE_KEY_OK) {
+        refuse(p, "The key is no public COSE_Key of Ed25519: %s", cose_key_fault_text(fault));
+        good = false;
+    }
+    sodium_memzero(decoded, sizeof decoded);
+    return good;
+}
+
+static void on_key(struct parser *p, struct bytes value)
+{
     struct cose_key key;
-    size_t size;
-    const char *end;
 
     if (p->has_key) {
         refuse(p, "The section has a key already; each has its own section.");
         return;
     }
-    if (sodium_base642bin(decoded, sizeof decoded, (const char *)value.data, value.size, NULL,
-                          &size, &end, sodium_base64_VARIANT_ORIGINAL) != 0 ||
-        end != (const char *)value.data + value.size) {
-        refuse(p, "The key is not base64 (A-Z, a-z, 0-9, +, /, padded with =).");
+    if (!decode_key(p, value, &key))
         return;
-    }
-    enum cose_key_fault fault = cose_key_decode_public((struct bytes){decoded, size}, &key);
-    if (fault != COSE_KEY_OK) {
-        sodium_memzero(decoded, sizeof decoded); /* somebody may have put a private one there */
-        refuse(p, "The key is no public COSE_Key of Ed25519: %s", cose_key_fault_text(fault));
-        return;
-    }
     if (!bytes_equal(cose_key_kid(&key), cose_key_kid(&p->key->key))) {
         char hex[2 * COSE_KEY_KID_MAX + 1];
         struct bytes kid = cose_key_kid(&key);

@@ -38,6 +38,10 @@ int trust_file_read(const char *path, struct trust **ret, char why[TRUST_FILE_WH
 int trust_file_init(struct trust_file *file, const char *path, char why[TRUST_FILE_WHY_SIZE])
 {
     struct trust_file f = {.trust = NULL};
+    if (sodium_init() < 0) { /* who verifies with it need not have made any key */
+        (void)snprintf(why, TRUST_FILE_WHY_SIZE, "%.200s: libsodium does not start.", path);
+        return -EIO;
+    }
     int r = watched_file_init(&f.watched, path, WATCHED_FILE_INTERVAL_NS);
 
     if (r < 0) {

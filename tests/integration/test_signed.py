@@ -300,8 +300,9 @@ def test_the_secret_stands_in_no_page_of_a_core_dump(server, conn, key):
         process.communicate()
 
 
-def test_a_private_key_in_a_trust_file_stays_in_no_memory(server, router, key, folder):
-    """Read by mistake, refused, and wiped."""
+@pytest.mark.parametrize("kind", ["whole", "unpadded", "last", "blank"])
+def test_a_private_key_in_a_trust_file_stays_in_no_memory(server, router, key, folder, kind):
+    """Read by mistake, refused, and wiped; also what was decoded of it before its base64 was found to be wrong."""
     trust = write_trust(folder, key.section(">"))
     program = places.walbus(places.plain_build())
     text = base64.b64encode(pathlib.Path(key.path).read_bytes())
@@ -309,8 +310,12 @@ def test_a_private_key_in_a_trust_file_stays_in_no_memory(server, router, key, f
         running.wait_ready()
         # In the middle: the ends of what was copied last stand in registers, which a build that is not hardened may save.
         around = "# a comment\n" * 500
-        write_trust(folder, around, f"[{key.kid}]\nkey = {text.decode()}\nallow = >\n", around)
-        wait_for(lambda: publish(server, "a", "1") and b"private one" in running.err, 30, "it is refused")
+        assert text.endswith(b"=")
+        written = {"whole": text, "unpadded": text.rstrip(b"="), "last": text[:-4] + b"!" + text[-3:],
+                   "blank": text[:-8] + b" " + text[-8:]}[kind].decode()
+        write_trust(folder, around, f"[{key.kid}]\nkey = {written}\nallow = >\n", around)
+        reason = b"private one" if kind == "whole" else b"not base64"
+        wait_for(lambda: publish(server, "a", "1") and reason in running.err, 30, "it is refused")
         found = memory.search(running.process.pid, key.secret, text[-40:], key.kid.encode())
         assert found[key.kid.encode()], "the file of before is nowhere, so this test does not look where it should"
         assert not found[key.secret] and not found[text[-40:]]
