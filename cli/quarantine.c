@@ -13,6 +13,7 @@
 #include "codec/control.h"
 #include "codec/position.h"
 #include "explain.h"
+#include "print.h"
 #include "print_status.h"
 
 #define COMMAND "quarantine"
@@ -124,6 +125,37 @@ static struct bytes prefix_of(struct bytes entry)
                : (struct bytes){NULL, 0};
 }
 
+/* As tail has it: what is no text says so by its name. False: it cannot be read. */
+static bool put_json(struct bytes entry, struct buf *out)
+{
+    struct answer_walk w;
+    struct bytes key, value;
+    bool first = true;
+
+    if (!answer_walk_start(&w, entry, CBOR_MAP))
+        return false;
+    buf_append_u8(out, '{');
+    while (answer_walk_next(&w, &key, &value)) {
+        struct cbor_reader v = cbor_reader_init(value);
+        struct bytes raw;
+
+        buf_append_str(out, first ? "" : ",");
+        first = false;
+        if (cbor_read_bytes(&v, &raw) == CBOR_OK) {
+            buf_printf(out, "\"%.*s_base64\":\"", (int)key.size, (const char *)key.data);
+            print_base64(out, raw);
+            buf_append_u8(out, '"');
+            continue;
+        }
+        json_put_string(out, key);
+        buf_append_u8(out, ':');
+        if (cbor_print_json(value, out) != CBOR_OK)
+            return false;
+    }
+    buf_append_u8(out, '}');
+    return w.left == 0;
+}
+
 static int list_one(void *context, struct bytes entry)
 {
     struct listing *l = context;
@@ -133,7 +165,7 @@ static int list_one(void *context, struct bytes entry)
     if (l->json) {
         buf_append_str(&l->out, l->first ? "" : ",\n");
         l->first = false;
-        return cbor_print_json(entry, &l->out) == CBOR_OK ? CLI_OK : unreadable();
+        return put_json(entry, &l->out) ? CLI_OK : unreadable();
     }
     if (l->first)
         buf_append_str(&l->out, "ID      RECEIVED                     POSITION                STATUS         SIZE        PREFIX\n");
@@ -248,7 +280,7 @@ static int show(struct cli *cli, const struct which *which, const struct options
         if (content.size)
             (void)fwrite(content.data, 1, content.size, stdout);
     } else if (status == CLI_OK && cli->json) {
-        status = cbor_print_json(buf_bytes(&entry), &out) == CBOR_OK ? CLI_OK : unreadable();
+        status = put_json(buf_bytes(&entry), &out) ? CLI_OK : unreadable();
         buf_append_u8(&out, '\n');
     } else if (status == CLI_OK) {
         put_entry(&out, buf_bytes(&entry));

@@ -38,6 +38,10 @@ int policy_parse(struct bytes line, struct policy_rule *ret, char why[POLICY_WHY
     const char *fault = subject_wildcard_fault(pattern);
     if (fault)
         return wrong(why, fault);
+    /* A prefix comes in the database's encoding, the line in that of who wrote it: it would not match what it shows. */
+    for (size_t i = 0; i < pattern.size; i++)
+        if (pattern.data[i] >= 0x80)
+            return wrong(why, "the pattern is not ASCII: prefixes come in the database's encoding, so cover such ones by a wildcard");
     for (size_t i = 0; i < ARRAY_SIZE(policy_texts); i++) {
         if (!bytes_equal(word, bytes_of_text(policy_texts[i])))
             continue;

@@ -127,14 +127,18 @@ static int make_new(struct quarantine *q, int fd, uint64_t *offsets, uint64_t *r
 }
 
 /* What was damaged may be of use to somebody who looks closer. */
-static void keep_damaged(struct quarantine *q)
+static int keep_damaged(const struct quarantine *q)
 {
     struct buf name = BUF_INIT;
+    int r;
 
     buf_printf(&name, "%s.damaged", q->path);
-    if (!name.failed && link(q->path, buf_str(&name)) < 0 && errno == EEXIST)
-        q->keep_damaged = false; /* the first one is kept */
+    if (name.failed)
+        r = -ENOMEM;
+    else
+        r = link(q->path, buf_str(&name)) < 0 && errno != EEXIST ? -errno : 0; /* of several the first one is kept */
     buf_deinit(&name);
+    return r;
 }
 
 /* What is written must be found again: 0 with whether there is no file where it is to be; -EEXIST: another one is
@@ -164,8 +168,8 @@ int quarantine_file_renew(struct quarantine *q)
     int fd = offsets ? open(q->new_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
     int r = !offsets ? -ENOMEM : fd < 0 ? -errno : make_new(q, fd, offsets, &end);
 
-    if (r == 0 && q->keep_damaged)
-        keep_damaged(q);
+    if (r == 0 && q->keep_damaged && !gone)
+        r = keep_damaged(q);
     if (r == 0)
         r = FAULT("quarantine-renew");
     if (r == 0 && rename(q->new_path, q->path) < 0)

@@ -8,12 +8,15 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "clients.h"
 #include "codec/cbor.h"
 #include "codec/control_fields.h"
 
 /* Of one answer: so many entries, so many bytes of content. */
 #define LIST_MAX  100u
 #define CHUNK_MAX (256u << 10)
+/* What is asked for before such an answer is made: a chunk, and what stands around it. */
+#define ANSWER_ROOM (CHUNK_MAX + (4u << 10))
 
 enum what { LIST, SHOW, DROP, RELEASE };
 
@@ -50,6 +53,7 @@ struct quarantine_job {
     pid_t pid;
     uid_t uid;
     enum what what;
+    size_t room;              /* of the session's replies_room */
     struct args args;
     struct position position; /* instead of an id; zero: none was given */
     uint64_t newest;          /* the id of the newest entry when it was asked for */
@@ -335,8 +339,10 @@ static void answer(struct quarantine_job *job)
     const struct control_reply reply = {.id = job->request, .result = buf_bytes(&job->result)};
 
     log_done(job);
-    if (s)
+    if (s) {
         s->replies_due--;
+        s->replies_room -= job->room;
+    }
     if (s && job->refused)
         session_request_error(s, job->request, job->refused, job->why);
     else if (s && job->result.failed)
@@ -469,6 +475,13 @@ static void take(struct router *r, struct session *s, const struct control_reque
                               "a request before, or somebody's release, has no answer yet; try again");
         return;
     }
+    const size_t room = what == LIST || what == SHOW ? ANSWER_ROOM : 0;
+    const char *whose = room ? clients_lack_room(r, s, room) : NULL;
+    if (whose) {
+        (void)snprintf(text, sizeof text, "too many answers to %s wait to be read", whose);
+        session_request_error(s, request->id, CONTROL_ERROR_LIMIT, text);
+        return;
+    }
     struct quarantine_job *job = malloc(sizeof *job);
     if (!job) {
         session_close(s, "no memory");
@@ -482,6 +495,7 @@ static void take(struct router *r, struct session *s, const struct control_reque
         .pid = s->pid,
         .uid = s->uid,
         .what = what,
+        .room = room,
         .args = args,
         .position = position,
         .newest = quarantine_count(r->quarantine).newest,
@@ -493,6 +507,7 @@ static void take(struct router *r, struct session *s, const struct control_reque
     job->work.data = job;
     r->quarantine_jobs = job;
     s->replies_due++;
+    s->replies_room += room;
     start(job);
 }
 

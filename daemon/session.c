@@ -250,7 +250,7 @@ static size_t session_read(struct session *s)
 size_t session_held(const struct session *s)
 {
     return (s->in_cap > INPUT_START ? s->in_cap : 0) + s->outbox.control.cap + s->filters_cost +
-           session_read_held(s);
+           s->replies_room + session_read_held(s);
 }
 
 /* Nothing more of it is read in this turn. */

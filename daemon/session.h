@@ -111,7 +111,8 @@ struct session {
     size_t chunk;       /* most bytes that are read for it at once */
     bool blocked;       /* it has let go of what waited: nothing is read before its socket takes something */
     bool waits_for_end; /* in the owner's list of those that stand inside a transaction */
-    unsigned replies_due; /* of requests whose answers take a while */
+    unsigned replies_due; /* of requests whose answers take a while, … */
+    size_t replies_room;  /* … and the bytes that are kept for them */
     unsigned requests;  /* answered in this turn */
     bool must_flush; /* something was queued in this turn */
 

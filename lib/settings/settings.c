@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "codec/trust.h"
 #include "settings/access_rule.h"
 #include "settings/setting_value.h"
 
@@ -30,6 +31,17 @@ static const char *const when_fulls[] = {
     [WHEN_FULL_DISCARD] = "discard",
     NULL,
 };
+
+/* As whoever signs and verifies takes it: for another one nothing could ever be valid. */
+static int check_audience(const char *text, char why[SETTINGS_WHY_SIZE])
+{
+    const char *fault = trust_audience_fault(bytes_of_text(text));
+
+    if (!fault)
+        return 0;
+    (void)snprintf(why, SETTINGS_WHY_SIZE, "the audience %s", fault);
+    return -EINVAL;
+}
 
 /* PostgreSQL's: ReplicationSlotValidateName in slot.c, whose length is NAMEDATALEN less its NUL. */
 #define SLOT_NAME_MAX 63
@@ -258,6 +270,7 @@ const struct setting_row settings_rows[] = {
     {
         .name = "audience",
         .type = SETTING_STRING,
+        .check = check_audience,
         .reloadable = true,
         .metavar = "TEXT",
         .sentence = "For whom messages are signed, where a key of the trust file says nothing else; without it nobody "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: PostgreSQL
 """What the router does with messages whose signature is not valid: policy, and what stays out of the journal."""
 
+import ast
 import base64
 import json
 import os
@@ -492,6 +493,77 @@ def test_no_trust_file_at_the_start(bus, signer, text):
             assert "trust file" in error if "demand" not in line else "ignore, verify or require" in error
     with guarded(bus, signer, "orders.> ignore"):
         pass
+
+
+def test_answers_that_nobody_reads(bus, conn, signer):
+    """What is about the quarantine is counted before it is made: all of one user's at once are no more than he may have."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root to be somebody else")
+    more = ["--allow=user:nobody control quarantine-show quarantine-list", "--socket-mode=0666", "--bytes-per-uid=1MB"]
+    with guarded(bus, signer, more=more) as router:
+        conn.emit("orders.a", b"x" * 400000)
+        wait_entries(router, 1)
+        os.chmod(router.folder, 0o755)
+        code = """if True:
+            import os, sys
+            sys.path.insert(0, %r)
+            from harness.subscriber import REQUEST, Connection, Deadline, RouterError
+            os.setuid(%d)
+            clients = [Connection(%r) for _ in range(60)]
+            for c in clients:
+                c.hello()
+            for c in clients:
+                c.send(REQUEST, {"id": 1, "what": "quarantine-show", "args": {"id": 1}})
+            print("asked", flush=True)
+            sys.stdin.readline()
+            counts = {"answered": 0}
+            for c in clients:
+                try:
+                    c.receive(Deadline(20, "an answer"))
+                    counts["answered"] += 1
+                except RouterError as e:
+                    counts[e.code] = counts.get(e.code, 0) + 1
+            print(counts, flush=True)
+            """
+        command_line = [sys.executable, "-c", code % (os.path.dirname(__file__), NOBODY, router.socket)]
+        with subprocess.Popen(command_line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asking:
+            assert asking.stdout.readline() == "asked\n"
+            router.status()  # they were asked for before
+            out, _ = asking.communicate("\n", timeout=60)
+        counts = ast.literal_eval(out)
+        # a chunk is 256 KiB, and the room for it up to twice as large
+        assert 1 <= counts["answered"] <= 3 and counts == {"answered": counts["answered"], "limit": 60 - counts["answered"]}
+
+
+def test_prefix_that_is_no_text(server, signer):
+    """It says so by its name, as tail's does. A pattern cannot name it: the setting is UTF-8, the prefix is not."""
+    database = "latin_policy"
+    server.create_database(database, "LATIN1")
+    server.create_bus(database)
+    try:
+        with server.connect(database) as conn, Router(server.dsn(database), args=policy(signer, "*.x require")) as router:
+            router.start()
+            conn.raw.set_client_encoding("UTF8")
+            conn.emit("größe.x", b"a")
+            wait_entries(router, 1)
+            entry, = listed(router)
+            assert base64.b64decode(entry["prefix_base64"]) == "größe.x".encode("latin-1") and "prefix" not in entry
+            shown = json.loads(command(router, "show", "--json", "1").text)
+            assert shown["prefix_base64"] == entry["prefix_base64"]
+        with Router(server.dsn(database), args=policy(signer, "größe.> require")) as router:
+            router.spawn()
+            assert router.wait_exit() == 2
+            assert "not ASCII" in router.logged("router.settings")[0]["error"]
+    finally:
+        server.drop_bus(database)
+
+
+def test_audience_that_nobody_can_sign_for(bus, signer):
+    for audience in (" prod", "prod\x01", "a" * 256):
+        with guarded(bus, signer, more=["--audience", audience], start=False) as router:
+            router.spawn()
+            assert router.wait_exit() == 2
+            assert "audience" in router.log()
 
 
 def test_forbidden_to_others(bus, conn, signer):

@@ -74,6 +74,8 @@ START_TEST(lines_that_are_none)
         {"orders> require", "a '>' stands alone"},
         {"orders.>.created require", "a '>' stands alone"},
         {">> require", "a '>' stands alone"},
+        {"gr\xc3\xb6\xc3\x9f" "e.> require", "the pattern is not ASCII"},
+        {"a.\x80 ignore", "the pattern is not ASCII"},
     };
     struct policy_rule rule;
 
