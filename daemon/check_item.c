@@ -112,6 +112,7 @@ int check_item_anew(struct check_item *item, struct check_rules *rules)
     (void)check_rules_unref(item->rules);
     item->rules = check_rules_ref(rules);
     check_notes_deinit(&item->notes);
+    item->valid = 0;
     item->cut = 0;
     item->sorted = false;
     return 0;

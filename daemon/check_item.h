@@ -42,6 +42,7 @@ struct check_item {
     bool came_before;          /* something of it may be in quarantine already */
     struct check_notes notes;
     size_t n_required;         /* of them */
+    uint64_t valid;            /* messages without a note that were looked at */
 };
 
 /** What is asked of a batch. 1 with *ret_policies, malloc'ed, an enum policy for each entry; 0: nothing is; -ENOMEM. */

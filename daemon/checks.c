@@ -262,7 +262,7 @@ static int take_part(struct checks *c, struct check_job *job)
 
     item->jobs--;
     c->parts--;
-    c->counts.statuses[VERIFY_VALID] += job->valid;
+    item->valid += job->valid;
     if (job->notes.n && r == 0) {
         struct check_note *grown = realloc(item->notes.notes, n * sizeof *grown);
 
@@ -328,8 +328,10 @@ static int take_done(struct checks *c)
 
 /* ---- passing ---- */
 
-static void count_notes(struct checks *c, const struct check_item *item)
+/* When it passes: what is dropped, or checked anew, is counted when that passes. */
+static void count(struct checks *c, const struct check_item *item)
 {
+    c->counts.statuses[VERIFY_VALID] += item->valid;
     for (size_t i = 0; i < item->notes.n; i++) {
         const struct check_note *note = &item->notes.notes[i];
         struct bytes prefix = item->batch->entries[note->withheld.entry].prefix;
@@ -360,7 +362,7 @@ static bool pass_ready(struct checks *c)
             FAULT_POINT("quarantine-pass");
         if (c->cut == item)
             c->cut = item->next;
-        count_notes(c, item);
+        count(c, item);
         (void)pop(c);
         (void)check_item_free(item);
         c->ops->pass(c->owner, batch);

@@ -155,7 +155,10 @@ static struct check_note *note_of(struct check_item *item, size_t entry)
     for (size_t i = 0; i < item->notes.n; i++)
         if (item->notes.notes[i].withheld.entry == entry)
             return &item->notes.notes[i];
-    return add_note(&item->notes, &made) < 0 ? NULL : &item->notes.notes[item->notes.n - 1];
+    if (add_note(&item->notes, &made) < 0)
+        return NULL;
+    item->valid -= item->policies[entry] != POLICY_IGNORE;
+    return &item->notes.notes[item->notes.n - 1];
 }
 
 /* What has gone into quarantine stays there, although it would be let through now: since it went, it has gone for

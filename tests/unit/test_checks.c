@@ -37,8 +37,9 @@ __attribute__((constructor)) static void open_libuv(void)
 
 static atomic_uint verified, at_once, most_at_once, hold, no_memory_for;
 static atomic_int slow_us;
+static atomic_bool all_valid;
 
-/* 'v' is valid; 'b': bad-signature; 'u': unsigned. */
+/* "v" is valid; "b": bad-signature; "u": unsigned; but for all_valid. */
 static int fake_verify(const struct trust *trust, const struct verify_scope *scope, struct bytes content,
                        struct buf *scratch, struct verify_result *ret)
 {
@@ -57,7 +58,7 @@ static int fake_verify(const struct trust *trust, const struct verify_scope *sco
     if (no_memory_for && --no_memory_for == 0)
         return -ENOMEM;
     ck_assert_uint_gt(scope->prefix.size, 0);
-    *ret = (struct verify_result){.status = content.data[0] == 'v'   ? VERIFY_VALID
+    *ret = (struct verify_result){.status = content.data[0] == 'v' || all_valid ? VERIFY_VALID
                                             : content.data[0] == 'b' ? VERIFY_BAD_SIGNATURE
                                                                      : VERIFY_UNSIGNED};
     (void)snprintf(ret->reason, sizeof ret->reason, "Because of %c.", content.data[0]);
@@ -118,6 +119,7 @@ static void setup(const char *line)
 {
     memset(&told, 0, sizeof told);
     verified = most_at_once = hold = no_memory_for = 0;
+    all_valid = false;
     slow_us = 0;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     logger = (struct logger){.level = LOG_INFO, .out = open_memstream(&logged, &logged_size)};
@@ -606,7 +608,57 @@ START_TEST(what_came_before)
 }
 END_TEST
 
-UNIT_MAIN("checks", nothing_is_asked, order_is_kept, what_is_required, what_is_only_verified, again_is_not_checked, two_at_work,
+static void counted(uint64_t valid, uint64_t not_signed)
+{
+    ck_assert_uint_eq(checks_counts(c)->statuses[VERIFY_VALID], valid);
+    ck_assert_uint_eq(checks_counts(c)->statuses[VERIFY_UNSIGNED], not_signed);
+}
+
+/* Each message that goes on, by what was made of it. */
+START_TEST(counted_once)
+{
+    setup("> require");
+    take(0x100, "uvu");
+    until_passed(1);
+    until_idle();
+    counted(1, 2);
+    checks_drop(c);
+    checks_set_journal(c, 77, 1);
+    all_valid = true; /* a key has come, but they stay where they are */
+    take(0x100, "uvu");
+    until_passed(2);
+    until_idle();
+    ck_assert_uint_eq(told.last->withheld, 2);
+    counted(2, 4);
+    all_valid = false;
+    quarantine_set_limit(q, 100);
+    take(0x200, "uv");
+    take(0x300, "v");
+    until_idle();
+    counted(2, 4); /* they stand */
+    checks_drop(c);
+    checks_set_journal(c, 77, 1);
+    take(0x200, "uv");
+    take(0x300, "v");
+    until_idle();
+    ck_assert_int_eq(checks_stuck(c), -EDQUOT);
+    checks_set_rules(c, rules_of("> verify"));
+    for (unsigned i = 0; i < 3; i++) {
+        checks_tick(c);
+        until_idle();
+    }
+    ck_assert_uint_eq(told.n, 4);
+    counted(4, 5);
+    checks_set_rules(c, rules_of("other.> require")); /* nothing is looked at */
+    take(0x400, "uv");
+    until_passed(5);
+    until_idle();
+    counted(4, 5);
+    teardown();
+}
+END_TEST
+
+UNIT_MAIN("checks", counted_once, nothing_is_asked, order_is_kept, what_is_required, what_is_only_verified, again_is_not_checked, two_at_work,
           bounded, stands_while_it_is_full, dropped, finished, no_memory, what_came_before,
           a_part_fits, other_rules_while_it_is_stored,
           dropped_while_it_is_stored, closed_at_work)
