@@ -22,8 +22,10 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become s
 
 EVE, ALICE = 4711, 4712
 SAMPLES = 200
-ROUNDS = 4
-SLOWER = 4  # times; one that waits for others would wait for seconds
+ROUNDS = 5
+# Times, the median of the rounds. Seen alone on two cores: 0.8 to 1.25, those who connect in a loop being the dearest;
+# one that waits for others would wait for seconds.
+SLOWER = 2
 MB = 1 << 20
 CONNECTIONS = 256  # connections-per-uid, as it comes
 MEMORY_MAX = 24 * MB  # bytes-per-uid is 8 MB; and what a thousand connections take
@@ -67,6 +69,8 @@ def test_others_do_not_notice(bus, conn, descriptors, kind):
     if descriptors < IDLE + 100:
         pytest.skip(f"a process may have only {descriptors} descriptors: raise the hard limit (ulimit -Hn)")
     plain = places.plain_build()
+    if plain is None:
+        pytest.skip("a sanitizer's memory is not the router's: WALBUS_TEST_PLAIN_BUILD names a build without")
     rule = [f"allow = user:{EVE} subscribe public.>"] if known else []
     with guarded(bus, plain, *rule) as router:
         router.start()
@@ -88,14 +92,12 @@ def test_others_do_not_notice(bus, conn, descriptors, kind):
                                  "they are closed")
                 for code, n in hostile.answers.items():
                     answers[code] = answers.get(code, 0) + n
-                if min(ratios) < SLOWER:
-                    break
-        print(f"{kind}: {min(ratios):.2f} times, {(memory.most - before) / MB:.1f} MB more, {answers}")
-        assert min(ratios) < SLOWER, ratios
+        middle = statistics.median(ratios)
+        print(f"{kind}: {middle:.2f} times, {(memory.most - before) / MB:.1f} MB more, {answers}")
+        assert middle < SLOWER, ratios
         assert set(answers) <= may_come, answers
         assert sum(answers.values()) >= number, answers
-        if plain is not None:
-            assert memory.most - before < MEMORY_MAX, (before, memory.most)
+        assert memory.most - before < MEMORY_MAX, (before, memory.most)
         if kind == "idle":
             assert answers["limit"] >= IDLE - CONNECTIONS, answers
         if kind == "half":
