@@ -725,6 +725,24 @@ for what, rule in {
                                             (STARTS, "starts-with", "orders.p", "orders.paid")):
         seed("access", f"{what}-{name}", rule.encode("latin-1"), u8(0, kind), filter_text, u8(0), prefix)
 
+# ---- policy: lines, each with a NUL, an empty one, a prefix ----
+
+for what, lines in {
+    "first-decides": ("orders.internal.> ignore", "orders.> require", "> verify"),
+    "blanks": ("  orders.*\trequire ",),
+    "empty": (" ",),
+    "no-word": ("orders.>",),
+    "word": ("orders.> Require",),
+    "words": ("orders.> require now",),
+    "star-inside": ("orders* require",),
+    "end-inside": ("> ignore", "a.>.b verify"),
+    "not-ascii": ("gr\xf6sse.> require",),
+    "none": (),
+}.items():
+    for prefix in ("", "orders.paid", "gr\xf6sse.x"):
+        seed("policy", f"{what}-{prefix.encode('ascii', 'ignore').decode() or 'no-prefix'}",
+             "\0".join((*lines, "", "")).encode("latin-1"), prefix.encode("latin-1"))
+
 # ---- setting_value: which row, and the text ----
 
 ROWS = 24  # one of each; more count round
