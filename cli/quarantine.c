@@ -304,7 +304,7 @@ struct change {
     struct cli *cli;
     const char *what, *done, *name;
     uint64_t changed, refused;
-    bool forbidden;
+    bool forbidden, unknown; /* why the last one was refused */
 };
 
 /* The others go on, unless it is nothing of theirs. */
@@ -313,6 +313,7 @@ static int on_refused(void *context, const char *code, const char *sentence)
     struct change *c = context;
 
     c->forbidden = strcmp(code, CONTROL_ERROR_FORBIDDEN) == 0;
+    c->unknown = strcmp(code, CONTROL_ERROR_UNKNOWN_NAME) == 0;
     c->refused++;
     (void)fprintf(stderr, "walbus %s: %s: %s\n", COMMAND, c->name, sentence);
     return CLI_FAILED;
@@ -335,7 +336,7 @@ static int change_which(struct change *c, const struct which *which, const char 
     } else if (status == CLI_OK) {
         c->changed++;
         (void)printf("%s %s.\n", c->done, name);
-    } else if (c->refused > refused) {
+    } else if (c->refused > refused && !c->unknown) {
         (void)fprintf(stderr, "walbus %s: %s is still in quarantine\n", COMMAND, name);
     }
     walbus_reply_free(reply);
@@ -396,7 +397,7 @@ static int parse_which(const char *text, struct which *ret)
 
 static int change(struct cli *cli, const char *what, const char *done, int argc, char **argv)
 {
-    struct change c = {.cli = cli, .what = what, .done = done};
+    struct change c = {.cli = cli, .what = what, .done = done, .name = "all"};
     struct which which;
     uint64_t n;
     int status = CLI_OK;

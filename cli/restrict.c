@@ -110,7 +110,7 @@ static int refuse_nobody(struct restriction *r)
 static int check_roles(struct restriction *r)
 {
     struct buf sql = BUF_INIT;
-    PGresult *missing;
+    PGresult *missing = NULL;
 
     /* As text: a name would be cut to the length of names, and then be another one's. */
     buf_append_str(&sql, "SELECT asked.name FROM (VALUES ");
@@ -169,24 +169,29 @@ static int change(struct restriction *r)
     return run_buf(r, &sql, NULL);
 }
 
-/** Who has the right on all variants, each by its name; and PUBLIC, as NULL, who has it on one. */
+/** Who has the right on any variant, which is enough to publish: its name, PUBLIC as NULL; and whether on all. */
 static int who_has_it(struct restriction *r, PGresult **ret)
 {
     return run(
         r,
-        "SELECT CASE WHEN given.grantee <> 0 THEN pg_catalog.pg_get_userbyid(given.grantee) END"
-        " FROM " GIVEN " AS given GROUP BY given.grantee"
-        " HAVING given.grantee = 0 OR"
+        "SELECT CASE WHEN given.grantee <> 0 THEN pg_catalog.pg_get_userbyid(given.grantee) END,"
         " pg_catalog.count(DISTINCT given.function) = (SELECT pg_catalog.count(*)" FUNCTIONS ")"
+        " FROM " GIVEN " AS given GROUP BY given.grantee"
         " ORDER BY 1 NULLS FIRST",
         ret);
 }
 
-static bool has(const PGresult *names, const char *name)
+static bool has_all(const PGresult *rows, int i)
 {
-    for (int i = 0; i < PQntuples(names); i++)
-        if (name ? !PQgetisnull(names, i, 0) && strcmp(PQgetvalue(names, i, 0), name) == 0
-                 : PQgetisnull(names, i, 0))
+    return *PQgetvalue(rows, i, 1) == 't';
+}
+
+/** A role on all variants; PUBLIC, NULL, on one. */
+static bool has(const PGresult *rows, const char *name)
+{
+    for (int i = 0; i < PQntuples(rows); i++)
+        if (name ? !PQgetisnull(rows, i, 0) && strcmp(PQgetvalue(rows, i, 0), name) == 0 && has_all(rows, i)
+                 : PQgetisnull(rows, i, 0))
             return true;
     return false;
 }
@@ -243,7 +248,7 @@ static void say(const struct restriction *r, const PGresult *after)
         for (size_t j = 0; j < r->roles.n; j++)
             asked = asked || strcmp(r->roles.names[j], name) == 0;
         if (!asked)
-            say_role("", name, " has the right too");
+            say_role("", name, has_all(after, i) ? " has the right too" : " has the right too, to some of the variants");
     }
 }
 

@@ -90,7 +90,7 @@ static void refuse(struct quarantine_job *job, const char *code, const char *fmt
 static void refuse_read(struct quarantine_job *job, int error)
 {
     if (error == -ENOENT)
-        refuse(job, CONTROL_ERROR_INVALID, "there is no such message in quarantine");
+        refuse(job, CONTROL_ERROR_UNKNOWN_NAME, "there is no such message in quarantine");
     else if (error == -EBADMSG)
         refuse(job, CONTROL_ERROR_JOURNAL, "the quarantine is damaged where this message stands; all that can be done is to drop it");
     else

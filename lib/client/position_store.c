@@ -180,7 +180,7 @@ static enum walbus_result look_for_table(struct walbus_position_store *s, struct
                                          bool *ret_there)
 {
     static const struct params none;
-    PGresult *r;
+    PGresult *r = NULL;
     enum walbus_result result = execute(s, conn, "SELECT pg_catalog.to_regclass('walbus_position')",
                                         &none, PGRES_TUPLES_OK, &r);
 
@@ -261,7 +261,7 @@ static bool read_row(struct walbus_position_store *s, const PGresult *r)
 static enum walbus_result load(struct walbus_position_store *s, struct pg_conn *conn)
 {
     struct params p = {0};
-    PGresult *r;
+    PGresult *r = NULL;
 
     add_name(&p, s->subscription);
     enum walbus_result result = execute(s, conn,
@@ -347,7 +347,7 @@ static enum walbus_result save(struct walbus_position_store *s, struct pg_conn *
 {
     struct params p = {0};
     bool first = position_is_zero(s->position);
-    PGresult *r;
+    PGresult *r = NULL;
 
     add_name(&p, s->subscription);
     add_place(&p, identity, position);

@@ -51,7 +51,9 @@ int subscription_verify(struct walbus_subscription *s, const struct frame_messag
         return 0;
     switch (trust_file_refresh(&s->trust, clock_monotonic_ns(), why)) {
     case TRUST_FILE_NEW:
-        subscription_log(s, "The trust file was read anew: %s.", s->trust.watched.path);
+        subscription_log(s, "The trust file was read anew%s: %s.",
+                         trust_count(s->trust.trust) ? "" : ", and has no keys, so nothing is valid",
+                         s->trust.watched.path);
         break;
     case TRUST_FILE_BROKEN:
         subscription_log(s, "The trust file is no good, so what was read before stays: %s", why);

@@ -128,7 +128,7 @@ bool control_name_is_good(struct bytes name);
 #define CONTROL_ERROR_STOPPING     "stopping"      /* the router is being stopped */
 #define CONTROL_ERROR_HELD         "held"          /* another connection holds the durable name */
 #define CONTROL_ERROR_TAKEN_OVER   "taken-over"    /* another connection has taken the durable name over */
-#define CONTROL_ERROR_UNKNOWN_NAME "unknown-name"  /* there is no durable subscription of this name */
+#define CONTROL_ERROR_UNKNOWN_NAME "unknown-name"  /* there is no durable subscription of this name, no such message in quarantine */
 #define CONTROL_ERROR_FORBIDDEN    "forbidden"     /* only the router's user and root may do that */
 #define CONTROL_ERROR_REMOVED      "removed"       /* the durable name was removed or moved while this connection held it */
 #define CONTROL_ERROR_JOURNAL      "journal"       /* the router cannot read its journal */

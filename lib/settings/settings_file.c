@@ -2,13 +2,16 @@
 #include "settings/settings_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ini.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/buf.h"
+#include "base/fd.h"
 #include "settings/setting_place.h"
 #include "settings/setting_value.h"
 
@@ -198,18 +201,38 @@ static int file_key(void *user, const char *section, const char *name, const cha
     return 1;
 }
 
+/* Nothing is waited for: a FIFO would stop the router in a reload. /dev/null is an empty file. */
+static int open_file(const char *path, FILE **ret, char why[SETTINGS_WHY_SIZE])
+{
+    struct stat st = {.st_mode = 0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+    if (fd < 0 && errno == ENOENT)
+        return -ENOENT;
+    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode)) {
+        (void)snprintf(why, SETTINGS_WHY_SIZE, "%.300s: is a %s, and must be a regular file", path,
+                       S_ISDIR(st.st_mode) ? "folder" : S_ISFIFO(st.st_mode) ? "pipe" : "device");
+        (void)fd_close(fd);
+        return -EINVAL;
+    }
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "r");
+    if (!file) {
+        (void)snprintf(why, SETTINGS_WHY_SIZE, "%.300s: cannot be opened: %s", path, strerror(errno));
+        if (fd >= 0)
+            (void)fd_close(fd);
+        return -EINVAL;
+    }
+    *ret = file;
+    return 0;
+}
+
 int settings_from_file(struct settings *s, const char *path, char why[SETTINGS_WHY_SIZE])
 {
     struct file_reader f = {.path = path, .settings = s, .why = why};
+    int opened = open_file(path, &f.file, why);
 
-    f.file = fopen(path, "re");
-    if (!f.file && errno == ENOENT)
-        return -ENOENT;
-    if (!f.file) {
-        (void)snprintf(why, SETTINGS_WHY_SIZE, "%.300s: cannot be opened: %s", path,
-                       strerror(errno));
-        return -EINVAL;
-    }
+    if (opened < 0)
+        return opened;
     char *file = strdup(path);
     if (!file) {
         (void)fclose(f.file);

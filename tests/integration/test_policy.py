@@ -236,6 +236,8 @@ def test_release(bus, conn, signer):
         command(router, "drop", unsigned["position"])
         assert listed(router) == []
         assert "no such message" in command(router, "drop", "1", status=1).error
+        gone = command(router, "release", str(unknown["id"]), status=1).error  # and nobody thinks that it was not released
+        assert "no such message" in gone and "still in quarantine" not in gone
         assert router.logged("quarantine.dropped")[0]["first"] == str(unsigned["id"])
         assert [m.content for m in sub.drain(conn)] == []
 
@@ -583,6 +585,18 @@ def test_forbidden_to_others(bus, conn, signer):
             return done.stdout
         assert "orders.a" in ask("quarantine-list", {})
         assert "forbidden" in ask("quarantine-drop", {"id": 1})
+        router.args[router.args.index("--allow=user:nobody control quarantine-list")] = "--allow=user:nobody control status"
+        router.stop()
+        router.start()
+        program = shutil.copy(places.walbus(), router.folder)
+        for which in ("drop", "release"):
+            done = subprocess.run([program, "quarantine", "--socket", router.socket, which, "all"], user=NOBODY, group=NOBODY,
+                                  extra_groups=[], env=places.child_environment(None), cwd="/", capture_output=True, text=True,
+                                  timeout=30, check=False)
+            assert done.returncode == 1 and done.stderr.startswith("walbus quarantine: ") and "null" not in done.stderr, done
+        router.args[router.args.index("--allow=user:nobody control status")] = "--allow=user:nobody control quarantine-list"
+        router.stop()
+        router.start()
         conn.emit("orders.a", b"2")
         wait_entries(router, 2)
         program = shutil.copy(places.walbus(), router.folder)

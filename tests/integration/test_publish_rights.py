@@ -107,6 +107,21 @@ def test_only_who_is_named_publishes(server):
         assert "heartbeat.failed" not in router.log()
 
 
+def test_one_variant_is_enough(server):
+    """Who was given one of them, as the mend above does, can publish: is named, and is granted the rest when asked for."""
+    with server.connect() as conn:
+        conn.run("GRANT EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text"
+                 f"{', boolean' if server.major >= 17 else ''}) TO other")
+    done = run_setup(server, "--restrict", "--grant", "bus")
+    assert done.status == 0, done
+    assert 'publishing: "other" has the right too, to some of the variants' in done.text.splitlines(), done
+    with server.connect(user="other") as other:
+        other.run("SELECT pg_logical_emit_message(true, 'orders.created', 'text'::text)")
+    done = run_setup(server, "--restrict", "--grant", "bus", "--grant", "other")
+    assert 'publishing: granted to "other"' in done.text.splitlines(), done
+    assert who(server) == {"postgres", "bus", "other"}
+
+
 def test_the_router_that_runs_keeps_the_right(server):
     """Its role need not be named, and it notices nothing."""
     server.create_bus()

@@ -91,6 +91,22 @@ def test_without_a_file(bus):
         assert request(router.socket, "reload") == {"changed": [], "restart": []}
 
 
+def test_what_is_no_file(router):
+    """Nobody waits for what may never come: a pipe is refused, and the router goes on."""
+    os.unlink(router.conf)
+    os.mkfifo(router.conf)
+    done = walbus("reload", "--socket", router.socket, "--config", "/dev/null")
+    assert done.status == 1 and "is a pipe, and must be a regular file" in done.error, done
+    assert request(router.socket, "status")["state"] == "streaming"
+    for command in (["status"], ["tail", "--no-follow"]):
+        done = walbus(*command, "--socket", router.socket, "--config", router.conf)
+        assert done.status == 2 and "is a pipe" in done.error, done
+    os.unlink(router.conf)
+    os.mkdir(router.conf)
+    done = walbus("reload", "--socket", router.socket, "--config", "/dev/null")
+    assert done.status == 1 and "is a folder, and must be a regular file" in done.error, done
+
+
 def test_command(router):
     """`walbus reload` prints what has changed."""
     def run(*arguments):
