@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "settings/setting_place.h"
@@ -279,7 +280,12 @@ START_TEST(file_that_cannot_be_read)
     ck_assert_str_eq(why, "");
     ck_assert_int_eq(settings_from_file(&s, folder, why), -EINVAL);
     ck_assert_int_eq(strncmp(why, folder, strlen(folder)), 0);
-    ck_assert_str_eq(why + strlen(folder), ": cannot be read: Is a directory");
+    ck_assert_str_eq(why + strlen(folder), ": is a folder, and must be a regular file");
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody writes into it, and nobody waits for that */
+    ck_assert_int_eq(settings_from_file(&s, path, why), -EINVAL);
+    ck_assert_str_eq(why + strlen(path), ": is a pipe, and must be a regular file");
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(settings_from_file(&s, "/dev/null", why), 0);
     ck_assert_int_eq(symlink(path, path), 0);
     ck_assert_int_eq(settings_from_file(&s, path, why), -EINVAL);
     ck_assert_str_eq(why + strlen(path), ": cannot be opened: Too many levels of symbolic links");
