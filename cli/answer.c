@@ -6,20 +6,24 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "settings/setting_place.h"
+
 /** A router that has not answered by then is counted as not reachable. */
 #define ANSWER_MS 10000
 
-int answer_place(const struct cli *cli, char **ret, char why[SOCKET_PLACE_WHY_SIZE])
+int answer_place(const struct cli *cli, char **ret, char why[ANSWER_WHY_SIZE])
 {
     struct stat st;
     char *path;
     int rc = socket_place_of_client(cli->settings.socket, &path, why);
 
+    if (rc == -EINVAL)
+        setting_place_blame(&cli->settings, settings_find("socket"), 0, why);
     if (rc < 0)
         return rc;
     /* connect() would give the errno of a router that has ended, or of a socket that is for others */
     if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
-        (void)snprintf(why, SOCKET_PLACE_WHY_SIZE, "Cannot reach the router at %s: that is no socket.", path);
+        (void)snprintf(why, ANSWER_WHY_SIZE, "Cannot reach the router at %s: that is no socket.", path);
         free(path);
         return -ENOENT;
     }
@@ -36,7 +40,7 @@ int answer_ask(struct cli *cli, const char *command, const char *what, struct by
                int (*refused)(void *context, const char *code, const char *sentence), void *context,
                struct walbus_reply **ret)
 {
-    char why[SOCKET_PLACE_WHY_SIZE], *path;
+    char why[ANSWER_WHY_SIZE], *path;
     int rc = answer_place(cli, &path, why);
 
     if (rc == -ENOENT)

@@ -14,9 +14,11 @@
 #include "codec/cbor.h"
 #include "walbus/walbus.h"
 
-/** Where the router's socket is: socket_place_of_client() with the setting; also -ENOENT, with `why`, for what is there and is no
- *  socket. */
-int answer_place(const struct cli *cli, char **ret, char why[SOCKET_PLACE_WHY_SIZE]) MUST_CHECK;
+#define ANSWER_WHY_SIZE MAX(SOCKET_PLACE_WHY_SIZE, SETTINGS_WHY_SIZE)
+
+/** Where the router's socket is: socket_place_of_client() with the setting, whose place a fault names; also -ENOENT, with
+ *  `why`, for what is there and is no socket. */
+int answer_place(const struct cli *cli, char **ret, char why[ANSWER_WHY_SIZE]) MUST_CHECK;
 
 /**
  * Asks the router for `what`, with one item or none as arguments, for 10 s at most. CLI_OK and *ret, to be

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "pg/connect.h"
+#include "settings/setting_place.h"
 
 static int out_of_memory(const char *command)
 {
@@ -47,7 +48,11 @@ int cli_connect(struct cli *cli, const char *command, struct pg_conn **ret)
             stderr);
     int rc = connect_dsn_check(cli->settings.dsn, &why);
     if (rc == -EINVAL) {
-        int usage = cli_usage(command, "The dsn cannot be read: %s", buf_str(&why));
+        char text[SETTINGS_WHY_SIZE];
+
+        (void)snprintf(text, sizeof text, "The dsn cannot be read: %.450s", buf_str(&why));
+        setting_place_blame(&cli->settings, settings_find("dsn"), 0, text);
+        int usage = cli_usage(command, "%s", text);
         buf_deinit(&why);
         return usage;
     }

@@ -45,7 +45,7 @@ struct status {
     bool wait;
     uint64_t deadline_ns;
     struct buf answer;                       /* the last one, a CBOR map */
-    char unreachable[SOCKET_PLACE_WHY_SIZE]; /* why there is no router, so far */
+    char unreachable[ANSWER_WHY_SIZE]; /* why there is no router, so far */
 };
 
 static int show(struct status *s)

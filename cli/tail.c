@@ -429,7 +429,7 @@ static int look_before(struct cli *cli, struct tail *t)
 
 static int run_with(struct cli *cli, const struct tail_options *o, struct tail *t)
 {
-    char why[SOCKET_PLACE_WHY_SIZE], *path;
+    char why[ANSWER_WHY_SIZE], *path;
     int rc = answer_place(cli, &path, why);
 
     if (rc == -ENOENT)

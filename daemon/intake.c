@@ -10,6 +10,7 @@
 #include "clients.h"
 #include "deliver.h"
 #include "names.h"
+#include "settings/setting_place.h"
 
 void intake_hold(struct router *r)
 {
@@ -375,6 +376,7 @@ int intake_open(struct router *r)
 
     int e = state_open(&r->state, settings->state_dir, why);
     if (e < 0) {
+        setting_place_blame(settings, settings_find("state-dir"), 0, why);
         log_line(r->log, LOG_ERROR, "state", why,
                  LOG_STR("mend", e == -EBUSY    ? "stop that one first, or give this one a --state-dir of its own"
                                  : e == -EACCES ? "run the router as the user whose folder it is, or give another --state-dir"

@@ -240,7 +240,7 @@ int main(int argc, char **argv)
     struct settings settings, above = {0};
     struct router_origin origin;
     struct logger log = {.out = stderr, .level = LOG_INFO};
-    char why[SOCKET_PLACE_WHY_SIZE];
+    char why[MAX(SOCKET_PLACE_WHY_SIZE, SETTINGS_WHY_SIZE)];
     char *socket_path = NULL;
     bool accept_gap = false;
 
@@ -252,8 +252,10 @@ int main(int argc, char **argv)
     if (status < 0) {
         log.level = (enum log_level)settings.log_level;
         log.format = (enum log_format)settings.log_format;
-        int r = socket_place_of_router(settings.socket, &socket_path, why);
+        int r = socket_place_of_router(settings.socket, &socket_path, &origin.socket_variable, why);
         if (r < 0) {
+            setting_place_blame(&settings, settings_find("socket"), 0, why);
+            setting_place_blame_variable(origin.socket_variable, why);
             status = usage("%s", r == -ENOMEM ? "no memory" : why);
         } else {
             prepare_process();

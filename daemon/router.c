@@ -313,8 +313,12 @@ static int open_parts(struct router *r, const char *socket_path)
     session_reads_init(&r->reads, r->loop, r->journal, &r->sessions);
     e = listener_open(&r->listener, socket_path, (mode_t)settings->socket_mode, settings->socket_group, why);
     if (e < 0) {
-        if (strncmp(why, "socket-group:", 13) == 0)
+        if (strncmp(why, "socket-group:", 13) == 0) {
             setting_place_blame(settings, settings_find("socket-group"), 0, why);
+        } else {
+            setting_place_blame(settings, settings_find("socket"), 0, why);
+            setting_place_blame_variable(r->origin.socket_variable, why);
+        }
         log_line(r->log, LOG_ERROR, "router.socket", why);
         return ROUTER_EXIT_FAILURE;
     }

@@ -76,6 +76,7 @@ struct router_origin {
     const struct settings *without_file; /* defaults, environment and options */
     const char *file;                    /* NULL: none is read */
     bool file_was_there;
+    const char *socket_variable;         /* that has named the socket's folder, where no setting names it; or NULL */
 };
 
 struct router {

@@ -12,6 +12,7 @@
 
 #include "base/buf.h"
 #include "base/fd.h"
+#include "settings/setting_place.h"
 
 #define SYSTEM_FOLDER "/var/lib/walbus"
 
@@ -23,18 +24,20 @@ static const char *folder_variable(const char *name)
     return value && *value == '/' ? value : NULL;
 }
 
-/* *ret_parents: what leads to it is made too. */
-static int state_place(const char *given, struct buf *out, bool *ret_parents)
+/* *ret_parents: what leads to it is made too. *ret_variable: that has named it, or NULL. */
+static int state_place(const char *given, struct buf *out, bool *ret_parents, const char **ret_variable)
 {
     const char *folder;
 
     *ret_parents = false;
+    *ret_variable = NULL;
     if (given) {
         buf_append_str(out, given);
         return 0;
     }
     folder = folder_variable("STATE_DIRECTORY");
     if (folder) {
+        *ret_variable = "STATE_DIRECTORY";
         buf_append(out, folder, strcspn(folder, ":")); /* systemd separates several by colons */
         return 0;
     }
@@ -45,12 +48,14 @@ static int state_place(const char *given, struct buf *out, bool *ret_parents)
     *ret_parents = true;
     folder = folder_variable("XDG_STATE_HOME");
     if (folder) {
+        *ret_variable = "XDG_STATE_HOME";
         buf_printf(out, "%s/walbus", folder);
         return 0;
     }
     folder = folder_variable("HOME");
     if (!folder)
         return -EINVAL;
+    *ret_variable = "HOME";
     buf_printf(out, "%s/.local/state/walbus", folder);
     return 0;
 }
@@ -123,6 +128,7 @@ static int take_lock(const char *folder, int *ret, char why[STATE_WHY_SIZE])
 int state_open(struct state *s, const char *given, char why[STATE_WHY_SIZE])
 {
     struct buf place = BUF_INIT;
+    const char *variable;
     bool parents;
 
     if (given && *given != '/') { /* in a variable it counts for nothing */
@@ -131,7 +137,7 @@ int state_open(struct state *s, const char *given, char why[STATE_WHY_SIZE])
                        given);
         return -EINVAL;
     }
-    if (state_place(given, &place, &parents) < 0) {
+    if (state_place(given, &place, &parents, &variable) < 0) {
         (void)snprintf(why, STATE_WHY_SIZE,
                        "no place for the state: none of STATE_DIRECTORY, XDG_STATE_HOME and HOME is set; give one with "
                        "--state-dir");
@@ -155,6 +161,7 @@ int state_open(struct state *s, const char *given, char why[STATE_WHY_SIZE])
         }
     }
     free(folder);
+    setting_place_blame_variable(variable, why);
     return r;
 }
 

@@ -12,8 +12,9 @@
 #include <sys/types.h>
 
 #include "base/macros.h"
+#include "settings/settings.h"
 
-#define STATE_WHY_SIZE 512
+#define STATE_WHY_SIZE SETTINGS_WHY_SIZE
 
 /** What stands in the folder: lock, journal, catalog. */
 #define STATE_PARTS 3u
@@ -32,7 +33,8 @@ struct state {
 /**
  * `given`, else (NULL) $STATE_DIRECTORY, as root /var/lib/walbus, else $XDG_STATE_HOME/walbus or
  * ~/.local/state/walbus. The folder is made, 0700, when it is missing; of the last two places what leads to it too.
- * 0; a negative errno with one sentence in `why`: -EBUSY, another process holds it; -EINVAL, no place, or a relative one.
+ * 0; a negative errno with one sentence in `why`, which begins with the variable that has named the place: -EBUSY, another process
+ * holds it; -EINVAL, no place, or a relative one.
  */
 int state_open(struct state *s, const char *given, char why[STATE_WHY_SIZE]) MUST_CHECK;
 

@@ -58,21 +58,26 @@ static const char *folder_variable(const char *name)
     return value && *value == '/' ? value : NULL;
 }
 
-int socket_place_of_router(const char *given, char **ret, char why[SOCKET_PLACE_WHY_SIZE])
+int socket_place_of_router(const char *given, char **ret, const char **ret_variable, char why[SOCKET_PLACE_WHY_SIZE])
 {
     const char *folder;
 
+    *ret_variable = NULL;
     if (given)
         return give_path(given, ret, why);
     /* systemd separates the folders of several RuntimeDirectory= by colons. */
     folder = folder_variable("RUNTIME_DIRECTORY");
-    if (folder)
+    if (folder) {
+        *ret_variable = "RUNTIME_DIRECTORY";
         return give_path_in(folder, strcspn(folder, ":"), ret, why);
+    }
     if (geteuid() == 0)
         return give_path(SYSTEM_SOCKET_PATH, ret, why);
     folder = folder_variable("XDG_RUNTIME_DIR");
-    if (folder)
+    if (folder) {
+        *ret_variable = "XDG_RUNTIME_DIR";
         return give_path_in(folder, strlen(folder), ret, why);
+    }
     (void)snprintf(why, SOCKET_PLACE_WHY_SIZE,
                    "no place for the socket: neither RUNTIME_DIRECTORY nor XDG_RUNTIME_DIR is set; "
                    "give one with --socket");

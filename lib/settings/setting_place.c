@@ -12,6 +12,7 @@ const char *setting_place_hint(const char *value)
     return "";
 }
 
+/* What a value of the file is, to look for a comment in it; NULL: not text. */
 static const char *value_of(const struct settings *s, const struct setting_row *row, size_t at, unsigned long *ret_line)
 {
     const char *member = (const char *)s + row->offset;
@@ -26,16 +27,43 @@ static const char *value_of(const struct settings *s, const struct setting_row *
     return row->type == SETTING_STRING ? *(char *const *)(const void *)member : NULL;
 }
 
+void setting_place_blame_variable(const char *variable, char why[SETTINGS_WHY_SIZE])
+{
+    char text[SETTINGS_WHY_SIZE];
+
+    if (!variable)
+        return;
+    (void)snprintf(text, sizeof text, "%s: %.900s", variable, why);
+    memcpy(why, text, sizeof text);
+}
+
 void setting_place_blame(const struct settings *s, const struct setting_row *row, size_t at,
                          char why[SETTINGS_WHY_SIZE])
 {
     unsigned long line;
     const char *value = value_of(s, row, at, &line);
+    size_t name = strlen(row->name);
     char text[SETTINGS_WHY_SIZE];
 
-    if (!line || !s->file)
+    switch (s->sources[row - settings_rows]) {
+    case SETTING_FILE:
+        if (!line || !s->file)
+            return;
+        (void)snprintf(text, sizeof text, "%.300s:%lu: %.600s%s", s->file, line, why,
+                       value ? setting_place_hint(value) : "");
+        break;
+    case SETTING_ENVIRONMENT:
+        setting_place_blame_variable(row->environment, why);
         return;
-    (void)snprintf(text, sizeof text, "%.160s:%lu: %.270s%s", s->file, line, why,
-                   value ? setting_place_hint(value) : "");
+    case SETTING_OPTION:
+        if (strncmp(why, row->name, name) == 0 && (why[name] == ':' || why[name] == ' '))
+            (void)snprintf(text, sizeof text, "--%.900s", why);
+        else
+            (void)snprintf(text, sizeof text, "--%s: %.900s", row->name, why);
+        break;
+    case SETTING_DEFAULT:
+    default:
+        return;
+    }
     memcpy(why, text, sizeof text);
 }

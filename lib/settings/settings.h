@@ -17,7 +17,8 @@
 #include "base/log.h"
 #include "base/macros.h"
 
-#define SETTINGS_WHY_SIZE 512
+/** Room for a clause of 512 bytes, and what stands in front of it. */
+#define SETTINGS_WHY_SIZE 1024
 /** Room for the table's rows. */
 #define SETTINGS_ROWS_MAX 40
 

@@ -322,6 +322,19 @@ def test_usage(server, arguments, status, word):
     assert done.out == b""
 
 
+@pytest.mark.parametrize("source", ["option", "environment", "file"])
+@pytest.mark.parametrize("name, value, command", [("socket", "/" + "x" * 110, "status"), ("socket", "/" + "x" * 110, "tail"),
+                                                  ("dsn", "a=b", "setup")])
+def test_a_fault_found_late_names_its_place(tmp_path, name, value, command, source):
+    conf = tmp_path / "walbus.conf"
+    conf.write_text("[walbusd]\n" + (f"{name} = {value}\n" if source == "file" else ""))
+    variable = f"WALBUS_{name.upper()}"
+    done = walbus("--config", str(conf), *([f"--{name}={value}"] if source == "option" else []), command,
+                  env={variable: value} if source == "environment" else None)
+    place = {"option": f"--{name}: ", "environment": f"{variable}: ", "file": f"{conf}:2: "}[source]
+    assert done.status == 2 and f"walbus {command}: {place}" in done.error, done
+
+
 @pytest.mark.parametrize("command", [[], ["setup"], ["teardown"], ["tail"], ["publish"], ["status"], ["dev"]],
                          ids=lambda v: " ".join(v) or "walbus")
 def test_help_and_version(command):

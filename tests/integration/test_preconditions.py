@@ -7,6 +7,7 @@ import shutil
 import socket
 import stat
 import struct
+import subprocess
 import threading
 
 import psycopg2.extras
@@ -620,3 +621,61 @@ def test_socket_path_that_is_too_long(bus):
         router.spawn()
         assert router.wait_exit(20) == 2, router.log()
         assert "107" in router.log()
+
+
+LATE_FAULTS = {
+    # name: (setting, value below a folder with a file in it, words of the fault)
+    "socket too long": ("socket", "/" + "x" * 110, "the socket path has "),
+    "socket without its folder": ("socket", "/no/such/walbus.sock", "cannot make the folder "),
+    "socket below a file": ("socket", "/file/walbus.sock", "cannot open the folder "),
+    "file as socket": ("socket", "/file", "exists and is not a socket"),
+    "group": ("socket-group", "no-such-group", 'there is no group "no-such-group"'),
+    "state below nothing": ("state-dir", "/no/such/state", "the state folder "),
+    "file as state": ("state-dir", "/file", "cannot be made: Not a directory"),
+    "state too long": ("state-dir", "/" + "x" * 256, "cannot be made: File name too long"),
+    "relative state": ("state-dir", "state", "no absolute path"),
+    "dsn": ("dsn", "a=b", "invalid connection option"),
+    "policy": ("policy", "a demand", "ignore, verify or require"),
+    "trust file": ("trust-file", "/no-trust", "trust file"),
+    "allow": ("allow", "user:no-such-user subscribe a", 'there is no user "no-such-user"'),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("source", ["file", "option"])
+@pytest.mark.parametrize("fault", LATE_FAULTS)
+def test_late_faults_name_their_place(tmp_path, fault, source):
+    """What is found wrong with a value only when it is used says where the value stands, as what is found at once."""
+    name, value, words = LATE_FAULTS[fault]
+    (tmp_path / "file").write_text("")
+    settings = {"dsn": "host=/nowhere", "socket": f"{tmp_path}/walbus.sock", "state-dir": f"{tmp_path}/state"}
+    if name == "trust-file":
+        settings["policy"] = "a require"
+    settings[name] = f"{tmp_path}{value}" if value.startswith("/") else value
+    lines = ["[walbusd]", *(f"{key} = {text}" for key, text in settings.items() if key != name or source == "file")]
+    conf = tmp_path / "walbus.conf"
+    conf.write_text("\n".join(lines) + "\n")
+    number = lines.index(f"{name} = {settings[name]}") + 1 if source == "file" else None
+    option = [] if source == "file" else [f"--{name}={settings[name]}"]
+    done = subprocess.run([places.walbusd(), "--config", str(conf), *option], env=places.child_environment(), cwd="/",
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    error = done.stderr.decode().replace('\\"', '"')
+    assert done.returncode in (1, 2) and words in error, error
+    place = f"{conf}:{number}: " if source == "file" else f"--{name}"
+    assert place in error[:error.index(words)], error
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("variable, value, words", [
+    ("WALBUS_DSN", "a=b", "invalid connection option"),
+    ("RUNTIME_DIRECTORY", "/" + "x" * 110, "the socket path has "),
+    ("RUNTIME_DIRECTORY", "/no/such", "cannot make the folder "),
+    ("STATE_DIRECTORY", "/no/such", "the state folder "),
+])
+def test_late_faults_name_their_variable(tmp_path, variable, value, words):
+    settings = {"WALBUS_DSN": "host=/nowhere", "RUNTIME_DIRECTORY": str(tmp_path), "STATE_DIRECTORY": f"{tmp_path}/state",
+                variable: value}
+    done = subprocess.run([places.walbusd(), "--log-level=info"], env=places.child_environment(settings), cwd="/",
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    error = done.stderr.decode()
+    assert done.returncode in (1, 2) and f"{variable}: " in error[:error.index(words)], error

@@ -318,6 +318,8 @@ static const char *blame(const struct settings *s, const char *name, size_t at, 
     strcpy(why, "wrong");
     setting_place_blame(s, settings_find(name), at, why);
     const char *base = strrchr(why, '/');
+    if (!base)
+        return why;
     return strchr(base ? base : why, ':') ? strchr(base ? base : why, ':') : why;
 }
 
@@ -329,6 +331,9 @@ START_TEST(file_places)
     ck_assert_int_eq(settings_init(&s), 0);
     ck_assert_str_eq(blame(&s, "slot", 0, why), "wrong");
     ck_assert_int_eq(settings_set(&s, settings_find("audience"), "option", SETTING_OPTION, why), 0);
+    ck_assert_int_eq(settings_set(&s, settings_find("allow"), "any control status", SETTING_OPTION, why), 0);
+    ck_assert_int_eq(settings_set(&s, settings_find("allow"), "any subscribe a", SETTING_OPTION, why), 0);
+    ck_assert_int_eq(settings_set(&s, settings_find("dsn"), "x=y", SETTING_ENVIRONMENT, why), 0);
     ck_assert_int_eq(read_text(&s, "[walbusd]\nslot = a\npolicy = b verify\n\npolicy = c verify # d\naudience = x\n"
                                    "trust-file = /t # why\njournal-size = 1GB\n", why), 0);
     ck_assert_int_eq(settings_copy(&s, &copy), 0);
@@ -338,7 +343,16 @@ START_TEST(file_places)
         ck_assert_str_eq(blame(each, "policy", 0, why), ":3: wrong");
         ck_assert_str_eq(blame(each, "policy", 1, why), ":5: wrong; behind a value a comment begins with ';'");
         ck_assert_str_eq(blame(each, "policy", 2, why), "wrong");
-        ck_assert_str_eq(blame(each, "audience", 0, why), "wrong"); /* an option's */
+        ck_assert_str_eq(blame(each, "audience", 0, why), "--audience: wrong");
+        ck_assert_str_eq(blame(each, "dsn", 0, why), "WALBUS_DSN: wrong");
+        ck_assert_str_eq(blame(each, "allow", 1, why), "--allow: wrong");
+        ck_assert_str_eq(blame(each, "state-dir", 0, why), "wrong");
+        strcpy(why, "audience: wrong");
+        setting_place_blame(each, settings_find("audience"), 0, why);
+        ck_assert_str_eq(why, "--audience: wrong");
+        strcpy(why, "allow = x: wrong");
+        setting_place_blame(each, settings_find("allow"), 0, why);
+        ck_assert_str_eq(why, "--allow = x: wrong");
         ck_assert_str_eq(blame(each, "trust-file", 0, why), ":7: wrong; behind a value a comment begins with ';'");
         ck_assert_str_eq(blame(each, "journal-size", 0, why), ":8: wrong");
         ck_assert_str_eq(blame(each, "slot", 0, why), each == &s ? ":2: wrong" : "wrong");

@@ -13,15 +13,20 @@
 static void expect_router(const char *given, const char *want)
 {
     char *path = NULL, why[SOCKET_PLACE_WHY_SIZE] = "";
+    const char *variable = "";
 
-    ck_assert_msg(socket_place_of_router(given, &path, why) == 0, "%s", why);
+    ck_assert_msg(socket_place_of_router(given, &path, &variable, why) == 0, "%s", why);
     ck_assert_str_eq(path, want);
     free(path);
+    if (given || strncmp(want, "/run/walbus/", 12) == 0)
+        ck_assert_ptr_null(variable);
+    else
+        ck_assert_str_eq(variable, strncmp(want, "/run/user/", 10) == 0 ? "XDG_RUNTIME_DIR" : "RUNTIME_DIRECTORY");
 }
 
 START_TEST(router_socket)
 {
-    const char *given = NULL;
+    const char *given = NULL, *variable;
     char why[SOCKET_PLACE_WHY_SIZE] = "", *path = NULL;
     bool root = geteuid() == 0;
 
@@ -29,7 +34,8 @@ START_TEST(router_socket)
     if (root) {
         expect_router(given, "/run/walbus/walbus.sock");
     } else {
-        ck_assert_int_eq(socket_place_of_router(given, &path, why), -EINVAL);
+        ck_assert_int_eq(socket_place_of_router(given, &path, &variable, why), -EINVAL);
+        ck_assert_ptr_null(variable);
         ck_assert_ptr_nonnull(strstr(why, "--socket"));
     }
     environment_set("XDG_RUNTIME_DIR", "/run/user/1000");
@@ -50,15 +56,18 @@ END_TEST
 START_TEST(socket_path_limit)
 {
     char path[109], why[SOCKET_PLACE_WHY_SIZE] = "", *got = NULL;
-    const char *given = path;
+    const char *given = path, *variable;
 
     environment_clean();
     memset(path, 'p', sizeof path);
     path[0] = '/';
     path[108] = '\0';
-    ck_assert_int_eq(socket_place_of_router(given, &got, why), -EINVAL);
+    ck_assert_int_eq(socket_place_of_router(given, &got, &variable, why), -EINVAL);
     ck_assert_int_eq(strncmp(why, "the socket path has 108 bytes, a socket can have 107: /ppp", 58),
                      0);
+    environment_set("RUNTIME_DIRECTORY", path);
+    ck_assert_int_eq(socket_place_of_router(NULL, &got, &variable, why), -EINVAL);
+    ck_assert_str_eq(variable, "RUNTIME_DIRECTORY");
     why[0] = '\0';
     ck_assert_int_eq(socket_place_of_client(given, &got, why), -EINVAL);
     ck_assert_int_eq(strncmp(why, "the socket path has 108 bytes", 29), 0);

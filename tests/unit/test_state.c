@@ -136,6 +136,9 @@ START_TEST(places)
     ck_assert_int_eq(state_open(&s, NULL, why), 0);
     ck_assert_str_eq(s.folder, in("unit"));
     state_close(&s);
+    (void)setenv("STATE_DIRECTORY", in("no/such"), 1);
+    ck_assert_int_eq(state_open(&s, NULL, why), -ENOENT);
+    ck_assert_int_eq(strncmp(why, "STATE_DIRECTORY: the state folder /", 35), 0);
     ck_assert_int_eq(state_open(&s, in("given"), why), 0); /* what is given comes first */
     ck_assert_str_eq(s.folder, in("given"));
     state_close(&s);
