@@ -126,17 +126,46 @@ static int make_new(struct quarantine *q, int fd, uint64_t *offsets, uint64_t *r
     return r;
 }
 
-/* What was damaged may be of use to somebody who looks closer. */
+/* The whole file as it is, under the name of a new one at first, so that a half copy never stands under the other. */
+static int copy_file(const struct quarantine *q, const char *name)
+{
+    int to = open(q->new_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    struct stat st;
+    int r = to < 0 || fstat(q->fd, &st) < 0 ? -errno : 0;
+    uint8_t *chunk = malloc(CHUNK);
+
+    if (r == 0 && !chunk)
+        r = -ENOMEM;
+    for (uint64_t at = 0; r == 0 && at < (uint64_t)st.st_size; at += CHUNK) {
+        size_t n = (size_t)MIN((uint64_t)st.st_size - at, (uint64_t)CHUNK);
+
+        r = read_at(q->fd, at, chunk, n);
+        if (r == 0)
+            r = write_at(to, at, chunk, n);
+    }
+    if (r == 0 && (fsync(to) < 0 || rename(q->new_path, name) < 0))
+        r = -errno;
+    free(chunk);
+    if (to >= 0) {
+        (void)fd_close(to);
+        if (r < 0)
+            (void)unlink(q->new_path);
+    }
+    return r;
+}
+
+/* What was damaged may be of use to somebody who looks closer. Of several the first one is kept. */
 static int keep_damaged(const struct quarantine *q)
 {
     struct buf name = BUF_INIT;
-    int r;
+    struct stat st;
+    int r = 0;
 
     buf_printf(&name, "%s.damaged", q->path);
     if (name.failed)
         r = -ENOMEM;
-    else
-        r = link(q->path, buf_str(&name)) < 0 && errno != EEXIST ? -errno : 0; /* of several the first one is kept */
+    else if (lstat(buf_str(&name), &st) < 0 && (FAULT("quarantine-keep") < 0 || link(q->path, buf_str(&name)) < 0))
+        r = copy_file(q, buf_str(&name)); /* not every file system has a second name for a file */
     buf_deinit(&name);
     return r;
 }
@@ -164,12 +193,13 @@ int quarantine_file_renew(struct quarantine *q)
 
     if (cannot < 0)
         return cannot;
+    int r = q->keep_damaged && !gone ? keep_damaged(q) : 0;
+    if (r < 0)
+        return r;
     uint64_t *offsets = calloc(q->n ? q->n : 1, sizeof *offsets), end = 0;
     int fd = offsets ? open(q->new_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
-    int r = !offsets ? -ENOMEM : fd < 0 ? -errno : make_new(q, fd, offsets, &end);
 
-    if (r == 0 && q->keep_damaged && !gone)
-        r = keep_damaged(q);
+    r = !offsets ? -ENOMEM : fd < 0 ? -errno : make_new(q, fd, offsets, &end);
     if (r == 0)
         r = FAULT("quarantine-renew");
     if (r == 0 && rename(q->new_path, q->path) < 0)

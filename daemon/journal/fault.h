@@ -21,8 +21,9 @@
  * folder is synced), journal-retry (trying again after a failure), journal-read (a step of reading for one session),
  * catalog-commit and catalog-committed (around a commit), quarantine-write and quarantine-wrote (around each write of
  * the quarantine), quarantine-sync and quarantine-synced (around its sync), quarantine-renew (making its file anew: before
- * its name, before the folder is synced), quarantine-pass (before what went there is left out of what goes to the journal),
- * feedback and feedback-sent (around a report to the server), delivery (before a live batch goes to a session).
+ * its name, before the folder is synced), quarantine-keep (giving a damaged file its second name), quarantine-pass
+ * (before what went there is left out of what goes to the journal), feedback and feedback-sent (around a report to the
+ * server), delivery (before a live batch goes to a session).
  */
 
 #ifdef WALBUS_FAULTS

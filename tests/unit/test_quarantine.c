@@ -574,7 +574,47 @@ START_TEST(all_go_where_nothing_can_be_written)
     teardown();
 }
 END_TEST
-#define WITH_FAULTS , all_go_where_nothing_can_be_written
+
+/* Where a file can have one name only, what was damaged is copied; where nothing can be written, it stays as it is. */
+START_TEST(damaged_where_there_are_no_links)
+{
+    char damaged[200];
+    uint8_t *kept;
+    uint64_t n;
+    struct quarantine_message m = message(0x400, 70);
+    size_t n_new;
+
+    make_image();
+    (void)snprintf(damaged, sizeof damaged, "%s.damaged", path);
+    image[QUARANTINE_HEADER_SIZE + 20] ^= 1;
+    write_image(image, image_size);
+    ck_assert_int_eq(try_open(), 0);
+    ck_assert_uint_gt(found.damaged, 0);
+    (void)setenv("WALBUS_FAULT", "quarantine-keep=EIO,quarantine-write=ENOSPC", 1);
+    fault_reset();
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), -ENOSPC);
+    ck_assert_int_eq(quarantine_remove(q, 1, 3, QUARANTINE_DROPPED, &n), -ENOSPC);
+    ck_assert_int_eq(access(damaged, F_OK), -1);
+    (void)setenv("WALBUS_FAULT", "quarantine-keep=EIO", 1);
+    fault_reset();
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), 0);
+    (void)unsetenv("WALBUS_FAULT");
+    fault_reset();
+    int fd = open(damaged, O_RDONLY | O_CLOEXEC);
+    kept = malloc(image_size + 1);
+    ck_assert_int_eq(read(fd, kept, image_size + 1), (ssize_t)image_size);
+    ck_assert_mem_eq(kept, image, image_size);
+    (void)close(fd);
+    free(kept);
+    ck_assert_int_eq(unlink(damaged), 0);
+    reopen();
+    ck_assert_uint_eq(found.torn + found.damaged, 0);
+    ck_assert_uint_eq(quarantine_count(q).entries, 3);
+    free(image);
+    teardown();
+}
+END_TEST
+#define WITH_FAULTS , all_go_where_nothing_can_be_written, damaged_where_there_are_no_links
 #else
 #define WITH_FAULTS
 #endif
