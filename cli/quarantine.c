@@ -126,6 +126,21 @@ static struct bytes prefix_of(struct bytes entry)
 }
 
 /* As tail has it: what is no text says so by its name. False: it cannot be read. */
+/* A member that is bytes where others are text has its bytes under another name. */
+static void put_json_bytes(struct bytes key, struct bytes value, struct buf *out)
+{
+    struct buf name = BUF_INIT;
+
+    buf_append(&name, key.data, key.size);
+    buf_append_str(&name, "_base64");
+    json_put_string(out, buf_bytes(&name));
+    buf_append_str(out, ":\"");
+    print_base64(out, value);
+    buf_append_u8(out, '"');
+    out->failed |= name.failed;
+    buf_deinit(&name);
+}
+
 static bool put_json(struct bytes entry, struct buf *out)
 {
     struct answer_walk w;
@@ -142,9 +157,7 @@ static bool put_json(struct bytes entry, struct buf *out)
         buf_append_str(out, first ? "" : ",");
         first = false;
         if (cbor_read_bytes(&v, &raw) == CBOR_OK) {
-            buf_printf(out, "\"%.*s_base64\":\"", (int)key.size, (const char *)key.data);
-            print_base64(out, raw);
-            buf_append_u8(out, '"');
+            put_json_bytes(key, raw, out);
             continue;
         }
         json_put_string(out, key);

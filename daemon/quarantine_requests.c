@@ -15,7 +15,8 @@
 /* Of one answer: so many entries, so many bytes of content. */
 #define LIST_MAX  100u
 #define CHUNK_MAX (256u << 10)
-/* What is asked for before such an answer is made: a chunk, and what stands around it. */
+/* What is asked for before such an answer is made: a chunk, and what stands around it, as it stays until it is
+ * sent. A worker has some of it twice while it makes it: as many at once as libuv has workers. */
 #define ANSWER_ROOM (CHUNK_MAX + (4u << 10))
 
 enum what { LIST, SHOW, DROP, RELEASE };

@@ -74,7 +74,7 @@ struct source_ops {
 #define SOURCE_STEP_MS 30000u
 /** How long the look at the slot behind START may take, in ms: some of the heartbeat's attempts to connect. */
 #define SOURCE_CONFIRM_MS 5000u
-/** Reading that waits for so long, in ms, waits for a subscriber or an operator, and not for the disk or a worker. */
+/** Reading that waits for so long, in ms, is not likely to go on by itself soon. */
 #define SOURCE_PAUSED_MS 5000u
 /** A stream that lasted for so long went well: the next failure is a new one. */
 #define SOURCE_WELL_MS 1000u

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "base/buf.h"
 #include "base/fd.h"
@@ -201,7 +202,13 @@ static int file_key(void *user, const char *section, const char *name, const cha
     return 1;
 }
 
-/* Nothing is waited for: a FIFO would stop the router in a reload. /dev/null is an empty file. */
+/* Linux, Documentation/admin-guide/devices.txt: the device that is /dev/null, by whatever name. It is an empty file. */
+static bool is_null_device(const struct stat *st)
+{
+    return S_ISCHR(st->st_mode) && st->st_rdev == makedev(1, 3);
+}
+
+/* Nothing is waited for: a FIFO, or a terminal, would stop the router in a reload. */
 static int open_file(const char *path, FILE **ret, char why[SETTINGS_WHY_SIZE])
 {
     struct stat st = {.st_mode = 0};
@@ -209,8 +216,8 @@ static int open_file(const char *path, FILE **ret, char why[SETTINGS_WHY_SIZE])
 
     if (fd < 0 && errno == ENOENT)
         return -ENOENT;
-    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISCHR(st.st_mode)) {
-        (void)snprintf(why, SETTINGS_WHY_SIZE, "%.300s: is a %s, and must be a regular file", path,
+    if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode) && !is_null_device(&st)) {
+        (void)snprintf(why, SETTINGS_WHY_SIZE, "%.300s: is a %s, and must be a regular file or /dev/null", path,
                        S_ISDIR(st.st_mode) ? "folder" : S_ISFIFO(st.st_mode) ? "pipe" : "device");
         (void)fd_close(fd);
         return -EINVAL;

@@ -280,11 +280,13 @@ START_TEST(file_that_cannot_be_read)
     ck_assert_str_eq(why, "");
     ck_assert_int_eq(settings_from_file(&s, folder, why), -EINVAL);
     ck_assert_int_eq(strncmp(why, folder, strlen(folder)), 0);
-    ck_assert_str_eq(why + strlen(folder), ": is a folder, and must be a regular file");
+    ck_assert_str_eq(why + strlen(folder), ": is a folder, and must be a regular file or /dev/null");
     ck_assert_int_eq(mkfifo(path, 0600), 0); /* nobody writes into it, and nobody waits for that */
     ck_assert_int_eq(settings_from_file(&s, path, why), -EINVAL);
-    ck_assert_str_eq(why + strlen(path), ": is a pipe, and must be a regular file");
+    ck_assert_str_eq(why + strlen(path), ": is a pipe, and must be a regular file or /dev/null");
     ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(settings_from_file(&s, "/dev/zero", why), -EINVAL); /* it never ends */
+    ck_assert_str_eq(why, "/dev/zero: is a device, and must be a regular file or /dev/null");
     ck_assert_int_eq(settings_from_file(&s, "/dev/null", why), 0);
     ck_assert_int_eq(symlink(path, path), 0);
     ck_assert_int_eq(settings_from_file(&s, path, why), -EINVAL);
