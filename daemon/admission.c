@@ -189,6 +189,9 @@ bool admission_is_other_trust(const struct router *r, const struct check_rules *
 
 void admission_set(struct router *r, struct check_rules *rules)
 {
+    if (rules->trust && !trust_count(rules->trust))
+        log_line(r->log, LOG_WARNING, "policy.no-keys", "The trust file has no keys, so no signature is valid.",
+                 LOG_STR("path", r->settings->trust_file));
     if (r->checks) {
         quarantine_set_limit(r->quarantine, r->settings->quarantine_size);
         checks_set_rules(r->checks, rules);
@@ -251,8 +254,15 @@ void admission_tick(struct router *r)
 
 void admission_finish(struct router *r)
 {
-    if (r->checks)
-        checks_finish(r->checks);
+    char position[POSITION_TEXT_SIZE];
+    struct position first;
+    uint64_t left = r->checks ? checks_finish(r->checks, &first) : 0;
+
+    if (left && r->given_up_at) /* else the server sends it again */
+        log_line(r->log, LOG_WARNING, "quarantine.lost",
+                 "What had been read before the source gave up, and still waited for the quarantine, goes with this process: "
+                 "it comes again only if the slot can still be read.",
+                 LOG_U64("messages", left), LOG_STR("first", position_format(first, position)));
 }
 
 void admission_close(struct router *r)

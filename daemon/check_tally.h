@@ -15,6 +15,8 @@ struct check_tally {
 };
 
 void check_tally_add(struct check_tally *t, struct bytes prefix, const struct check_note *note);
+/** As `now`: nothing more is told later. */
+#define CHECK_TALLY_LAST UINT64_MAX
 /** If there is something to tell, and it is time: of those that were withheld, or of those that were delivered. */
 void check_tally_log(struct check_tally *t, struct logger *log, uint64_t now, bool withheld, uint64_t in_quarantine);
 void check_tally_deinit(struct check_tally *t);

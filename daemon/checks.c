@@ -50,9 +50,9 @@ struct checks {
 
 /* ---- the log ---- */
 
-static void log_tallies(struct checks *c)
+static void log_tallies(struct checks *c, uint64_t now)
 {
-    uint64_t now = uv_now(c->loop), entries = quarantine_count(c->quarantine).entries;
+    uint64_t entries = quarantine_count(c->quarantine).entries;
 
     check_tally_log(&c->withheld, c->log, now, true, entries);
     check_tally_log(&c->unverified, c->log, now, false, entries);
@@ -369,7 +369,7 @@ static bool pass_ready(struct checks *c)
         passed = true;
     }
     if (passed) {
-        log_tallies(c);
+        log_tallies(c, uv_now(c->loop));
         c->ops->room(c->owner);
     }
     return true;
@@ -507,7 +507,7 @@ const struct checks_counts *checks_counts(const struct checks *c)
 
 void checks_tick(struct checks *c)
 {
-    log_tallies(c);
+    log_tallies(c, uv_now(c->loop));
     if (c->stuck && !c->storing && recheck_all(c) < 0) {
         no_memory(c);
         return;
@@ -537,16 +537,24 @@ static bool is_done(struct checks *c, uint64_t until_ns)
     return done;
 }
 
-void checks_finish(struct checks *c)
+uint64_t checks_finish(struct checks *c, struct position *ret_first)
 {
+    uint64_t left = 0;
     uint64_t until = clock_monotonic_ns() + CHECKS_FINISH_MS * UINT64_C(1000000);
 
     go_on(c);
     while (c->head && !c->stuck && is_done(c, until))
         go_on(c);
     bool lost = c->head;
+    for (const struct check_item *item = c->head; item; item = item->next) {
+        if (!left && item->batch->messages)
+            *ret_first = item->batch->first;
+        left += item->batch->messages;
+    }
     checks_drop(c);
+    log_tallies(c, CHECK_TALLY_LAST);
     c->lost = lost;
+    return left;
 }
 
 /* ---- life ---- */

@@ -110,7 +110,7 @@ void checks_tick(struct checks *c);
 /** What waits goes nowhere; what comes from here on stands behind nothing that was dropped. */
 void checks_drop(struct checks *c);
 /** Waits until everything has passed, for CHECKS_FINISH_MS at most; what is left is dropped, and with it all that
- *  comes behind it. */
-void checks_finish(struct checks *c);
+ *  comes behind it: so many messages, the first one at *ret_first unless there is none. */
+uint64_t checks_finish(struct checks *c, struct position *ret_first);
 
 #endif

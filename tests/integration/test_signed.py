@@ -161,6 +161,9 @@ def test_a_trust_file_that_changes_is_read_again(server, router, key, folder):
         write_trust(folder, "[broken")
         wait_for(lambda: publish(server, "a", "1") and b"line 1" in running.err, 30, "what is broken is told")
         status(after.path, "valid")
+        write_trust(folder)
+        status(after.path, "unknown-key")
+        assert b"was read anew, and has no keys, so nothing is valid" in running.err
 
 
 @pytest.mark.parametrize("form", [["--lines"], ["--non-transactional"], []])

@@ -439,20 +439,36 @@ START_TEST(dropped)
 }
 END_TEST
 
+/* What the log says was withheld, in all. */
+static unsigned long logged_withheld(void)
+{
+    unsigned long n = 0;
+
+    (void)fflush(logger.out);
+    for (const char *at = logged; (at = strstr(at, "policy.withheld ")); at++)
+        n += strtoul(strstr(at, " messages=") + 10, NULL, 10);
+    return n;
+}
+
 START_TEST(finished)
 {
+    struct position first = {0};
+
     setup("> require");
     slow_us = 1000;
     for (uint64_t i = 1; i <= 20; i++)
         take(i * 0x100, i % 3 ? "vv" : "vu");
-    checks_finish(c); /* the loop is not turned */
+    ck_assert_uint_eq(checks_finish(c, &first), 0); /* the loop is not turned */
     ck_assert_uint_eq(told.n, 20);
     for (uint64_t i = 0; i < 20; i++)
         ck_assert_uint_eq(told.marks[i], (i + 1) * 0x100);
     ck_assert_uint_eq(quarantine_count(q).entries, 6);
+    ck_assert_uint_eq(logged_withheld(), 6); /* the last ones too, although 10 s have not passed */
     hold = 1;
     take(0x8000, "v");
-    checks_finish(c); /* one that does not come to an end is let go of, … */
+    take(0x8100, "uv");
+    ck_assert_uint_eq(checks_finish(c, &first), 3); /* one that does not come to an end is let go of, … */
+    ck_assert_uint_eq(first.lsn, 0x8000);
     take(0x9000, ""); /* … and nothing overtakes it */
     ck_assert_uint_eq(told.n, 20);
     ck_assert_uint_eq(checks_bytes(c), 0);
