@@ -552,7 +552,7 @@ static int open_file(struct quarantine *q, struct quarantine_found *found)
     (void)unlink(q->new_path);
     q->fd = open(q->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (q->fd < 0)
-        return errno == ENOENT ? 0 : -errno;
+        return errno == ENOENT ? 0 : errno == ELOOP || errno == EISDIR ? -EBADMSG : -errno;
     if (fstat(q->fd, &st) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode))
@@ -576,7 +576,7 @@ static const char *fault_of(int error)
     case -EBADMSG:
         return "is damaged, or no quarantine: move it away, and keep it, since messages are in it";
     case -EPROTONOSUPPORT:
-        return "was written by a version with another format";
+        return "was written by a version with another format: use that one, or move the file away, and keep it";
     default:
         return strerror(-error);
     }

@@ -327,6 +327,15 @@ static void take_reload(struct router *r, struct session *s, uint64_t id)
 const char *const requests_names[] = {"status", "subscriptions", "remove", "seek", "reload",
                                       "quarantine-list", "quarantine-show", "quarantine-drop", "quarantine-release", NULL};
 
+/* No rule can allow what is none of these. */
+static bool is_known(struct bytes what)
+{
+    for (size_t i = 0; requests_names[i]; i++)
+        if (bytes_equal(what, bytes_of_text(requests_names[i])))
+            return true;
+    return false;
+}
+
 void requests_take(struct router *r, struct session *s, const struct control_request *request)
 {
     static const struct {
@@ -336,7 +345,7 @@ void requests_take(struct router *r, struct session *s, const struct control_req
       changes[] = {{"remove", WHAT_REMOVE}, {"seek", WHAT_SEEK}};
     char why[PERMIT_WHY_SIZE];
 
-    if (!permit_request(r, s, request->what, why)) {
+    if (is_known(request->what) && !permit_request(r, s, request->what, why)) {
         permit_refuse_request(r, s, request->id, why);
         return;
     }

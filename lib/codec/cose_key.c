@@ -98,12 +98,12 @@ static enum cose_key_fault read_map(struct bytes in, struct items *items)
     struct cbor_head map;
     enum cbor_fault fault = cbor_check(in, NULL);
 
+    if (in.size && in.data[0] >> 5 != CBOR_MAP) /* before all else: it may be a PEM file, and is told what it should be */
+        return COSE_KEY_TYPE;
     if (fault == CBOR_OK)
         fault = cbor_read_head(&r, &map);
     if (fault != CBOR_OK)
         return fault_of(fault);
-    if (map.type != CBOR_MAP)
-        return COSE_KEY_TYPE;
     if (map.indefinite)
         return COSE_KEY_INDEFINITE;
     for (uint64_t i = 0; i < map.arg; i++) {

@@ -170,6 +170,7 @@ static const struct {
     {"81 a4" KTY CRV X_IS D_IS, COSE_KEY_TYPE}, /* a COSE_KeySet */
     {"d9d9f7 a4" KTY CRV X_IS D_IS, COSE_KEY_TYPE},
     {"f6", COSE_KEY_TYPE},
+    {"2d2d2d2d2d 424547494e 20", COSE_KEY_TYPE}, /* "-----BEGIN " */
     {"bf" KTY CRV X_IS D_IS "ff", COSE_KEY_INDEFINITE},
     {"a4" KTY CRV "21 5f 5820" X "ff" D_IS, COSE_KEY_INDEFINITE},
     {"a4" KTY CRV X_IS "23 5f 5820" D "ff", COSE_KEY_INDEFINITE},

@@ -94,7 +94,7 @@ END_TEST
 START_TEST(as_long_as_may_be)
 {
     for (size_t more = 0; more <= 1; more++) {
-        uint8_t bytes[KEY_FILE_MAX + 1] = {0};
+        uint8_t bytes[KEY_FILE_MAX + 1] = {0xa0};
         char *path = unit_temp_file((struct bytes){bytes, KEY_FILE_MAX + more});
 
         if (more)

@@ -378,7 +378,12 @@ START_TEST(of_another_format)
     ck_assert_int_eq(try_open(), -EBADMSG);
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(symlink("/dev/zero", path), 0);
-    ck_assert_int_lt(try_open(), 0);
+    ck_assert_int_eq(try_open(), -EBADMSG);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_eq(try_open(), -EBADMSG);
+    ck_assert_ptr_nonnull(strstr(why, "move it away"));
+    ck_assert_int_eq(rmdir(path), 0);
     teardown();
 }
 END_TEST
