@@ -393,7 +393,9 @@ def test_full_does_not_hold_up_a_checkpoint(server, signer, seen_to):
             for _ in range(2):
                 conn.run("CHECKPOINT")
             wait_for(lambda: router.logged("slot-invalidated"), 60, "the slot is gone")
-            assert router.logged("source.wal-short") and router.logged("source.let-go")
+            assert router.logged("source.wal-short")
+            # now and then the server finds room for its last word, and need not wait
+            assert router.logged("source.let-go") or router.logged("source.stream-ended"), router.log()
             time.sleep(3)  # as long as it would wait for somebody to come
             assert router.process.poll() is None and not sub.messages
             if seen_to:
