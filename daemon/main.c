@@ -253,10 +253,12 @@ int main(int argc, char **argv)
         log.level = (enum log_level)settings.log_level;
         log.format = (enum log_format)settings.log_format;
         int r = socket_place_of_router(settings.socket, &socket_path, &origin.socket_variable, why);
-        if (r < 0) {
+        if (r == -ENOMEM) {
+            status = usage("no memory");
+        } else if (r < 0) {
             setting_place_blame(&settings, settings_find("socket"), 0, why);
             setting_place_blame_variable(origin.socket_variable, why);
-            status = usage("%s", r == -ENOMEM ? "no memory" : why);
+            status = usage("%s", why);
         } else {
             prepare_process();
             status = run(&settings, origin, socket_path, accept_gap, &log);

@@ -332,7 +332,7 @@ int quarantine_file_fixed(struct quarantine *q, const struct quarantine_entry *e
     uint8_t fixed[QUARANTINE_PUT_FIXED];
     int r = read_at(q->fd, e->offset + QUARANTINE_RECORD_SIZE, fixed, sizeof fixed);
 
-    return r < 0 ? r : quarantine_put_decode_fixed(fixed, e->size - QUARANTINE_RECORD_SIZE, ret);
+    return r < 0 ? r : quarantine_put_decode(fixed, e->size - QUARANTINE_RECORD_SIZE, ret);
 }
 
 /* The checksum of a body, read through a chunk. */

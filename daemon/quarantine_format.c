@@ -70,11 +70,6 @@ int quarantine_record_decode(const uint8_t in[QUARANTINE_RECORD_SIZE], uint64_t 
     return 0;
 }
 
-bool quarantine_record_verify(const struct quarantine_record *r, uint64_t seed, struct bytes body)
-{
-    return r->size == body.size && XXH3_64bits_withSeed(body.data, body.size, seed) == r->checksum;
-}
-
 void quarantine_put_encode(const struct quarantine_message *m, uint8_t out[QUARANTINE_PUT_FIXED])
 {
     bytes_put_u64(out, m->id);
@@ -94,7 +89,7 @@ void quarantine_put_encode(const struct quarantine_message *m, uint8_t out[QUARA
     bytes_put_u32(out + 112, 0);
 }
 
-int quarantine_put_decode_fixed(const uint8_t in[QUARANTINE_PUT_FIXED], uint64_t size, struct quarantine_message *ret)
+int quarantine_put_decode(const uint8_t in[QUARANTINE_PUT_FIXED], uint64_t size, struct quarantine_message *ret)
 {
     struct quarantine_message m = {
         .id = bytes_get_u64(in),
@@ -118,20 +113,6 @@ int quarantine_put_decode_fixed(const uint8_t in[QUARANTINE_PUT_FIXED], uint64_t
         return -EBADMSG;
     memcpy(m.hash, in + 72, FRAME_HASH_SIZE);
     m.content.size = (size_t)(size - before);
-    *ret = m;
-    return 0;
-}
-
-int quarantine_put_decode(struct bytes body, struct quarantine_message *ret)
-{
-    struct quarantine_message m;
-
-    if (body.size < QUARANTINE_PUT_FIXED || quarantine_put_decode_fixed(body.data, body.size, &m) < 0)
-        return -EBADMSG;
-    m.prefix.data = body.data + QUARANTINE_PUT_FIXED;
-    m.kid.data = m.prefix.data + m.prefix.size;
-    m.reason.data = m.kid.data + m.kid.size;
-    m.content.data = m.reason.data + m.reason.size;
     *ret = m;
     return 0;
 }

@@ -78,14 +78,11 @@ void quarantine_record_encode(enum quarantine_kind kind, uint64_t seed, const st
                               uint8_t out[QUARANTINE_RECORD_SIZE]);
 /** 0, or -EBADMSG. The body's checksum is not looked at. */
 int quarantine_record_decode(const uint8_t in[QUARANTINE_RECORD_SIZE], uint64_t seed, struct quarantine_record *ret) MUST_CHECK;
-bool quarantine_record_verify(const struct quarantine_record *r, uint64_t seed, struct bytes body) MUST_CHECK;
 
 /** The fixed part of a PUT's body; prefix, kid, reason and content follow. */
 void quarantine_put_encode(const struct quarantine_message *m, uint8_t out[QUARANTINE_PUT_FIXED]);
 /** Of the fixed part of a body that has `size` bytes: of what follows the sizes alone. 0, or -EBADMSG. */
-int quarantine_put_decode_fixed(const uint8_t in[QUARANTINE_PUT_FIXED], uint64_t size, struct quarantine_message *ret) MUST_CHECK;
-/** Of a whole body. 0, or -EBADMSG. */
-int quarantine_put_decode(struct bytes body, struct quarantine_message *ret) MUST_CHECK;
+int quarantine_put_decode(const uint8_t in[QUARANTINE_PUT_FIXED], uint64_t size, struct quarantine_message *ret) MUST_CHECK;
 void quarantine_gone_encode(uint64_t id, enum quarantine_gone why, uint8_t out[QUARANTINE_GONE_BODY]);
 int quarantine_gone_decode(struct bytes body, uint64_t *ret_id, uint32_t *ret_why) MUST_CHECK;
 

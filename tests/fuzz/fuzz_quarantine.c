@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <xxhash.h>
+
 #include "fuzz.h"
 
 #define FLAG_CHECKSUMS 1
@@ -64,7 +66,7 @@ static bool walk(const uint8_t *bytes, size_t size, uint64_t ids[ENTRIES_MAX], s
             r.size > size - at - QUARANTINE_RECORD_SIZE)
             return false;
         const struct bytes body = {bytes + at + QUARANTINE_RECORD_SIZE, (size_t)r.size};
-        if (!quarantine_record_verify(&r, header.seed, body))
+        if (XXH3_64bits_withSeed(body.data, body.size, header.seed) != r.checksum)
             return false;
         if (r.kind == QUARANTINE_GONE) {
             FUZZ_CHECK(quarantine_gone_decode(body, &id, &why) == 0);
@@ -76,7 +78,7 @@ static bool walk(const uint8_t *bytes, size_t size, uint64_t ids[ENTRIES_MAX], s
         } else {
             uint8_t again[QUARANTINE_PUT_FIXED];
 
-            if (quarantine_put_decode(body, &m) < 0 || m.id <= last || m.id == UINT64_MAX || n == ENTRIES_MAX)
+            if (quarantine_put_decode(body.data, body.size, &m) < 0 || m.id <= last || m.id == UINT64_MAX || n == ENTRIES_MAX)
                 return false;
             quarantine_put_encode(&m, again);
             FUZZ_CHECK(memcmp(again, body.data, sizeof again) == 0);
