@@ -125,7 +125,6 @@ static struct bytes prefix_of(struct bytes entry)
                : (struct bytes){NULL, 0};
 }
 
-/* As tail has it: what is no text says so by its name. False: it cannot be read. */
 /* A member that is bytes where others are text has its bytes under another name. */
 static void put_json_bytes(struct bytes key, struct bytes value, struct buf *out)
 {
@@ -141,6 +140,7 @@ static void put_json_bytes(struct bytes key, struct bytes value, struct buf *out
     buf_deinit(&name);
 }
 
+/* As tail has it: what is no text says so by its name. False: it cannot be read. */
 static bool put_json(struct bytes entry, struct buf *out)
 {
     struct answer_walk w;

@@ -207,7 +207,7 @@ static void log_found(const struct router *r, const char *path, const struct qua
 {
     if (found->damaged)
         log_line(r->log, LOG_ERROR, "quarantine.damaged",
-                 "The quarantine is damaged: messages that stood there are lost; the file is kept beside the new one, as .damaged.",
+                 "The quarantine is damaged: messages that stood there are lost; unless ten are kept already the file is, beside the new one, as .damaged.",
                  LOG_STR("path", path), LOG_U64("offset", found->damaged_at), LOG_U64("bytes", found->damaged));
     if (found->torn)
         log_line(r->log, LOG_WARNING, "quarantine.torn",

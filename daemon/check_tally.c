@@ -22,7 +22,7 @@ void check_tally_add(struct check_tally *t, struct bytes prefix, const struct ch
 
 void check_tally_log(struct check_tally *t, struct logger *log, uint64_t now, bool withheld, uint64_t in_quarantine)
 {
-    if (!t->messages || (t->logged_at && now != CHECK_TALLY_LAST && now - t->logged_at < CHECKS_LOG_MS))
+    if (!t->messages || (t->logged_at && now - t->logged_at < CHECKS_LOG_MS))
         return;
     log_line(log, LOG_WARNING, withheld ? "policy.withheld" : "policy.unverified",
              withheld ? "Messages were put into quarantine; the fields tell of the last one. See walbus quarantine list."

@@ -546,11 +546,10 @@ uint64_t checks_finish(struct checks *c, struct position *ret_first)
     while (c->head && !c->stuck && is_done(c, until))
         go_on(c);
     bool lost = c->head;
-    for (const struct check_item *item = c->head; item; item = item->next) {
-        if (!left && item->batch->messages)
-            *ret_first = item->batch->first;
+    for (const struct check_item *item = c->head; item; item = item->next)
         left += item->batch->messages;
-    }
+    if (c->head) /* which has some: nothing else waits in front */
+        *ret_first = c->head->batch->first;
     checks_drop(c);
     log_tallies(c, CHECK_TALLY_LAST);
     c->lost = lost;

@@ -88,8 +88,8 @@ void checks_close(struct checks *c);
 /** When it has: no work is under way. Returns NULL; takes NULL. */
 struct checks *checks_free(struct checks *c);
 
-/** For batches that come from here on, and for what stands because the quarantine takes nothing. Takes the
- *  reference. */
+/** For batches that come from here on; and what was checked and stands because the quarantine takes nothing is checked
+ *  anew. Takes the reference. */
 void checks_set_rules(struct checks *c, struct check_rules *rules);
 struct check_rules *checks_rules(const struct checks *c);
 /** The journal in which positions are from here on; a connection to the server begins. */

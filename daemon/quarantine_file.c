@@ -20,6 +20,8 @@
 #define CHUNK (256u << 10)
 /* Room that is kept behind the end, so that entries can go when the disk is full. */
 #define SPARE (64u << 10)
+/* Names under which damaged files are kept. */
+#define DAMAGED_MAX 10u
 
 /* ---- bytes ---- */
 
@@ -87,27 +89,34 @@ static int sync_folder(const char *path)
 
 /* ---- made anew ---- */
 
+static int copy_bytes(int from, uint64_t at, uint64_t size, int to, uint64_t to_at)
+{
+    uint8_t *chunk = malloc(CHUNK);
+    int r = chunk ? 0 : -ENOMEM;
+
+    for (uint64_t done = 0; done < size && r == 0; done += CHUNK) {
+        size_t n = (size_t)MIN(size - done, (uint64_t)CHUNK);
+
+        r = read_at(from, at + done, chunk, n);
+        if (r == 0)
+            r = write_at(to, to_at + done, chunk, n);
+    }
+    free(chunk);
+    return r;
+}
+
 static int copy_entries(struct quarantine *q, int to, uint64_t *offsets, uint64_t *ret_end)
 {
     uint64_t at = QUARANTINE_HEADER_SIZE;
-    uint8_t *chunk = malloc(CHUNK);
-    int r = chunk ? 0 : -ENOMEM;
+    int r = 0;
 
     for (size_t i = 0; i < q->n && r == 0; i++) {
         const struct quarantine_entry *e = &q->entries[i];
 
         offsets[i] = at;
-        for (uint64_t done = 0; done < e->size && r == 0;) {
-            size_t n = (size_t)MIN(e->size - done, (uint64_t)CHUNK);
-
-            r = read_at(q->fd, e->offset + done, chunk, n);
-            if (r == 0)
-                r = write_at(to, at, chunk, n);
-            done += n;
-            at += n;
-        }
+        r = copy_bytes(q->fd, e->offset, e->size, to, at);
+        at += e->size;
     }
-    free(chunk);
     *ret_end = at;
     return r;
 }
@@ -131,21 +140,10 @@ static int copy_file(const struct quarantine *q, const char *name)
 {
     int to = open(q->new_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     struct stat st;
-    int r = to < 0 || fstat(q->fd, &st) < 0 ? -errno : 0;
-    uint8_t *chunk = malloc(CHUNK);
+    int r = to < 0 || fstat(q->fd, &st) < 0 ? -errno : copy_bytes(q->fd, 0, (uint64_t)st.st_size, to, 0);
 
-    if (r == 0 && !chunk)
-        r = -ENOMEM;
-    for (uint64_t at = 0; r == 0 && at < (uint64_t)st.st_size; at += CHUNK) {
-        size_t n = (size_t)MIN((uint64_t)st.st_size - at, (uint64_t)CHUNK);
-
-        r = read_at(q->fd, at, chunk, n);
-        if (r == 0)
-            r = write_at(to, at, chunk, n);
-    }
     if (r == 0 && (fsync(to) < 0 || rename(q->new_path, name) < 0))
         r = -errno;
-    free(chunk);
     if (to >= 0) {
         (void)fd_close(to);
         if (r < 0)
@@ -154,20 +152,35 @@ static int copy_file(const struct quarantine *q, const char *name)
     return r;
 }
 
-/* What was damaged may be of use to somebody who looks closer. Of several the first one is kept. */
+/* The first of the names that nothing has. 0; -EEXIST: there is none; -ENOMEM. */
+static int damaged_name(const struct quarantine *q, struct buf *name)
+{
+    struct stat st;
+
+    for (unsigned i = 0; i < DAMAGED_MAX; i++) {
+        buf_clear(name);
+        if (i)
+            buf_printf(name, "%s.damaged.%u", q->path, i);
+        else
+            buf_printf(name, "%s.damaged", q->path);
+        if (name->failed)
+            return -ENOMEM;
+        if (lstat(buf_str(name), &st) < 0)
+            return 0;
+    }
+    return -EEXIST;
+}
+
+/* What was damaged may be of use to somebody who looks closer; with so many kept already, it is not kept. */
 static int keep_damaged(const struct quarantine *q)
 {
     struct buf name = BUF_INIT;
-    struct stat st;
-    int r = 0;
+    int r = damaged_name(q, &name);
 
-    buf_printf(&name, "%s.damaged", q->path);
-    if (name.failed)
-        r = -ENOMEM;
-    else if (lstat(buf_str(&name), &st) < 0 && (FAULT("quarantine-keep") < 0 || link(q->path, buf_str(&name)) < 0))
+    if (r == 0 && (FAULT("quarantine-keep") < 0 || link(q->path, buf_str(&name)) < 0))
         r = copy_file(q, buf_str(&name)); /* not every file system has a second name for a file */
     buf_deinit(&name);
-    return r;
+    return r == -EEXIST ? 0 : r;
 }
 
 /* What is written must be found again: 0 with whether there is no file where it is to be; -EEXIST: another one is

@@ -21,15 +21,6 @@
 
 enum what { LIST, SHOW, DROP, RELEASE };
 
-static const struct {
-    const char *name;
-    enum what what;
-} requests[] = {
-    {"quarantine-list", LIST},
-    {"quarantine-show", SHOW},
-    {"quarantine-drop", DROP},
-    {"quarantine-release", RELEASE},
-};
 
 struct args {
     uint64_t id, from, last, after, first;
@@ -512,12 +503,22 @@ static void take(struct router *r, struct session *s, const struct control_reque
     start(job);
 }
 
-bool quarantine_requests_take(struct router *r, struct session *s, const struct control_request *request)
+void quarantine_requests_list(struct router *r, struct session *s, const struct control_request *request)
 {
-    for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
-        if (bytes_equal(request->what, bytes_of_text(requests[i].name))) {
-            take(r, s, request, requests[i].what);
-            return true;
-        }
-    return false;
+    take(r, s, request, LIST);
+}
+
+void quarantine_requests_show(struct router *r, struct session *s, const struct control_request *request)
+{
+    take(r, s, request, SHOW);
+}
+
+void quarantine_requests_drop(struct router *r, struct session *s, const struct control_request *request)
+{
+    take(r, s, request, DROP);
+}
+
+void quarantine_requests_release(struct router *r, struct session *s, const struct control_request *request)
+{
+    take(r, s, request, RELEASE);
 }

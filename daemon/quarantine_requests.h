@@ -15,7 +15,10 @@
 #include "codec/control.h"
 #include "router.h"
 
-/** False: it is none of these. Else it is answered, now or later. */
-bool quarantine_requests_take(struct router *r, struct session *s, const struct control_request *request);
+/** Each is answered, now or later. */
+void quarantine_requests_list(struct router *r, struct session *s, const struct control_request *request);
+void quarantine_requests_show(struct router *r, struct session *s, const struct control_request *request);
+void quarantine_requests_drop(struct router *r, struct session *s, const struct control_request *request);
+void quarantine_requests_release(struct router *r, struct session *s, const struct control_request *request);
 
 #endif

@@ -297,8 +297,9 @@ static void take_change(struct router *r, struct session *s, const struct contro
     requests_stored(r); /* it may be there already */
 }
 
-static void take_reload(struct router *r, struct session *s, uint64_t id)
+static void take_reload(struct router *r, struct session *s, const struct control_request *request)
 {
+    const uint64_t id = request->id;
     struct buf result = BUF_INIT;
     struct reload_answer answer;
     char why[SETTINGS_WHY_SIZE];
@@ -324,28 +325,63 @@ static void take_reload(struct router *r, struct session *s, uint64_t id)
     buf_deinit(&result);
 }
 
-const char *const requests_names[] = {"status", "subscriptions", "remove", "seek", "reload",
-                                      "quarantine-list", "quarantine-show", "quarantine-drop", "quarantine-release", NULL};
+/* ---- the table ---- */
 
-/* No rule can allow what is none of these. */
-static bool is_known(struct bytes what)
+static void take_status(struct router *r, struct session *s, const struct control_request *request)
 {
-    for (size_t i = 0; requests_names[i]; i++)
-        if (bytes_equal(what, bytes_of_text(requests_names[i])))
-            return true;
-    return false;
+    take_list(r, s, request->id, WHAT_STATUS);
+}
+
+static void take_subscriptions(struct router *r, struct session *s, const struct control_request *request)
+{
+    take_list(r, s, request->id, WHAT_SUBSCRIPTIONS);
+}
+
+static void take_remove(struct router *r, struct session *s, const struct control_request *request)
+{
+    take_change(r, s, request, WHAT_REMOVE);
+}
+
+static void take_seek(struct router *r, struct session *s, const struct control_request *request)
+{
+    take_change(r, s, request, WHAT_SEEK);
+}
+
+/* What a rule can allow, and who answers it: nothing else is answered, so nothing is without being asked for. */
+#define REQUESTS(ROW)                                    \
+    ROW("status", take_status)                           \
+    ROW("subscriptions", take_subscriptions)             \
+    ROW("remove", take_remove)                           \
+    ROW("seek", take_seek)                               \
+    ROW("reload", take_reload)                           \
+    ROW("quarantine-list", quarantine_requests_list)     \
+    ROW("quarantine-show", quarantine_requests_show)     \
+    ROW("quarantine-drop", quarantine_requests_drop)     \
+    ROW("quarantine-release", quarantine_requests_release)
+
+#define NAME(name, handler) name,
+#define ROW(name, handler) {name, handler},
+const char *const requests_names[] = {REQUESTS(NAME) NULL};
+
+static const struct request_row {
+    const char *name;
+    void (*take)(struct router *r, struct session *s, const struct control_request *request);
+} rows[] = {REQUESTS(ROW)};
+
+static const struct request_row *find_row(struct bytes what)
+{
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if (bytes_equal(what, bytes_of_text(rows[i].name)))
+            return &rows[i];
+    return NULL;
 }
 
 void requests_take(struct router *r, struct session *s, const struct control_request *request)
 {
-    static const struct {
-        const char *name;
-        enum what what;
-    } lists[] = {{"status", WHAT_STATUS}, {"subscriptions", WHAT_SUBSCRIPTIONS}},
-      changes[] = {{"remove", WHAT_REMOVE}, {"seek", WHAT_SEEK}};
+    const struct request_row *row = find_row(request->what);
     char why[PERMIT_WHY_SIZE];
 
-    if (is_known(request->what) && !permit_request(r, s, request->what, why)) {
+    if (row && !permit_request(r, s, request->what, why)) {
         permit_refuse_request(r, s, request->id, why);
         return;
     }
@@ -359,19 +395,9 @@ void requests_take(struct router *r, struct session *s, const struct control_req
         }
         return;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
-        if (bytes_equal(request->what, bytes_of_text(lists[i].name))) {
-            take_list(r, s, request->id, lists[i].what);
-            return;
-        }
-    for (size_t i = 0; i < ARRAY_SIZE(changes); i++)
-        if (bytes_equal(request->what, bytes_of_text(changes[i].name))) {
-            take_change(r, s, request, changes[i].what);
-            return;
-        }
-    if (bytes_equal(request->what, bytes_of_text("reload")))
-        take_reload(r, s, request->id);
-    else if (!r->quarantine || !quarantine_requests_take(r, s, request))
+    if (row)
+        row->take(r, s, request);
+    else /* no rule could allow it */
         refuse(s, request->id, CONTROL_ERROR_UNSUPPORTED,
                "this router does not know that request; it knows: status, subscriptions, remove, seek, reload, "
                "quarantine-list, quarantine-show, quarantine-drop, quarantine-release");

@@ -171,7 +171,9 @@ def test_control(guarded):
     guarded.allow(f"user:{ALICE} control status remove seek", f"user:{ALICE} durable shop.*", f"user:{BOB} control >")
     assert asked(guarded, ALICE, "status")["state"] == "streaming"
     for what, args in (("subscriptions", None), ("reload", None), ("remove", {"name": "other"}),
-                       ("seek", {"name": "other", "position": "now"}), ("remove", {"name": "not there"})):
+                       ("seek", {"name": "other", "position": "now"}), ("remove", {"name": "not there"}),
+                       ("quarantine-list", None), ("quarantine-show", {"id": 1}), ("quarantine-drop", {"id": 1}),
+                       ("quarantine-release", {"id": 1})):
         with pytest.raises(RouterError) as error:
             asked(guarded, ALICE, what, args)
         assert (error.value.code, error.value.fatal, error.value.id) == ("forbidden", False, 7), what

@@ -93,9 +93,12 @@ def test_stopped_subscriber_delays_nobody(bus):
     if build is None:
         pytest.skip("the latency is of a build without sanitizers: set WALBUS_TEST_PLAIN_BUILD")
     with_stopped, without = [], []
-    while len(without) < LAG_ROUNDS or (min(with_stopped) > min(without) + 0.1 and len(without) < LAG_ROUNDS_BUSY):
+    rounds = LAG_ROUNDS
+    while len(without) < rounds:
         without.append(worst_lag(bus, build, freeze=False))
         with_stopped.append(worst_lag(bus, build, freeze=True))
+        if len(without) == LAG_ROUNDS and min(with_stopped) > min(without) + 0.1:
+            rounds = LAG_ROUNDS_BUSY
     assert min(with_stopped) < min(without) + 0.1, (with_stopped, without)
 
 
@@ -272,6 +275,8 @@ def test_backlog_beside_a_stopped_subscriber(bus, pause):
 
 # What FAULT_SLOW_MS adds to what waits for the disk.
 SLOW_SECONDS = 0.3
+# The machine may be busy for one: a wait on the loop would show in each.
+ANSWER_ROUNDS = 4
 # Of each: what makes it happen over and over while the router is asked.
 DISK_POINTS = ["journal-read", "journal-write", "journal-sync", "journal-segment", "journal-retry", "catalog-commit"]
 
@@ -310,16 +315,19 @@ def test_a_slow_disk_keeps_nobody_waiting(bus, conn, point):
 
         worker = threading.Thread(target=work)
         worker.start()
-        took = []
         try:
-            end = time.monotonic() + 5
-            while time.monotonic() < end:
-                began = time.monotonic()
-                assert router.status(30)
-                took.append(time.monotonic() - began)
+            for _ in range(ANSWER_ROUNDS):
+                took = []
+                end = time.monotonic() + 5
+                while time.monotonic() < end:
+                    began = time.monotonic()
+                    assert router.status(30)
+                    took.append(time.monotonic() - began)
+                # Were they on the loop, whoever is being answered when one begins would wait for all of it: five times at least, as
+                # what has failed is tried once a second.
+                if sorted(took)[-3] < 0.8 * SLOW_SECONDS:
+                    break
         finally:
             over.set()
             worker.join()
-        # Were they on the loop, whoever is being answered when one begins would wait for all of it: five times at least, as what has
-        # failed is tried once a second.
         assert sorted(took)[-3] < 0.8 * SLOW_SECONDS, sorted(took)[-10:]

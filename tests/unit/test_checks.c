@@ -38,6 +38,8 @@ __attribute__((constructor)) static void open_libuv(void)
 static atomic_uint verified, at_once, most_at_once, hold, no_memory_for;
 static atomic_int slow_us;
 static atomic_bool all_valid;
+static size_t kid_size;
+static uint8_t kid_bytes[QUARANTINE_KID_MAX + 1];
 
 /* "v" is valid; "b": bad-signature; "u": unsigned; but for all_valid. */
 static int fake_verify(const struct trust *trust, const struct verify_scope *scope, struct bytes content,
@@ -60,7 +62,8 @@ static int fake_verify(const struct trust *trust, const struct verify_scope *sco
     ck_assert_uint_gt(scope->prefix.size, 0);
     *ret = (struct verify_result){.status = content.data[0] == 'v' || all_valid ? VERIFY_VALID
                                             : content.data[0] == 'b' ? VERIFY_BAD_SIGNATURE
-                                                                     : VERIFY_UNSIGNED};
+                                                                     : VERIFY_UNSIGNED,
+                                   .kid = {kid_bytes, kid_size}};
     (void)snprintf(ret->reason, sizeof ret->reason, "Because of %c.", content.data[0]);
     return 0;
 }
@@ -120,6 +123,7 @@ static void setup(const char *line)
     memset(&told, 0, sizeof told);
     verified = most_at_once = hold = no_memory_for = 0;
     all_valid = false;
+    kid_size = 0;
     slow_us = 0;
     ck_assert_int_eq(uv_loop_init(&loop), 0);
     logger = (struct logger){.level = LOG_INFO, .out = open_memstream(&logged, &logged_size)};
@@ -272,6 +276,54 @@ START_TEST(what_is_required)
     ck_assert_ptr_nonnull(strstr(logged, "orders.created"));
     ck_assert_ptr_null(strstr(logged, "bbbb"));
     until_idle();
+    teardown();
+}
+END_TEST
+
+/* What the policy asks is looked up for each prefix, however like the one before. */
+START_TEST(each_prefix_has_its_policy)
+{
+    static const char *const prefixes[] = {"aaaa.x", "bbbb.x", "aaaa.x", "bbbb.x", "bbbb.x"};
+    struct batch *b = batch_new(&pool);
+
+    setup("bbbb.x require");
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++) {
+        struct frame_message f = {.position = {1, 0x100 + i, 0}, .prefix = unit_bytes(prefixes[i]), .content = unit_bytes("u")};
+        void *owner = NULL;
+
+        ck_assert_int_eq(batch_add_message(b, &f, &owner), 0);
+    }
+    b->mark = 0x100;
+    batch_seal(b);
+    checks_take(c, b);
+    until_passed(1);
+    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
+        ck_assert_uint_eq(told.last->entries[i].type, *prefixes[i] == 'b' ? FRAME_WITHHELD : FRAME_MESSAGE);
+    until_idle();
+    teardown();
+}
+END_TEST
+
+/* A foreign key's id is as long as somebody likes: its beginning stands in quarantine. */
+START_TEST(a_long_kid)
+{
+    struct quarantine_message m;
+    struct buf storage = BUF_INIT;
+    uint64_t size;
+
+    setup("orders.> require");
+    for (size_t i = 0; i < 2; i++) {
+        kid_size = QUARANTINE_KID_MAX + i;
+        take(0x100 * (i + 1), "b");
+        until_passed(i + 1);
+        ck_assert_int_eq(quarantine_read(q, i + 1, 0, 100, true, &storage, &m, &size), 0);
+        ck_assert_uint_eq(m.kid.size, QUARANTINE_KID_MAX);
+    }
+    until_idle();
+    q = quarantine_close(q);
+    open_quarantine(1 << 20);
+    ck_assert_uint_eq(quarantine_count(q).entries, 2); /* it can be read again */
+    buf_deinit(&storage);
     teardown();
 }
 END_TEST
@@ -465,10 +517,10 @@ START_TEST(finished)
     ck_assert_uint_eq(quarantine_count(q).entries, 6);
     ck_assert_uint_eq(logged_withheld(), 6); /* the last ones too, although 10 s have not passed */
     hold = 1;
-    take(0x8000, "v");
+    take(0x7000, "v");
     take(0x8100, "uv");
     ck_assert_uint_eq(checks_finish(c, &first), 3); /* one that does not come to an end is let go of, … */
-    ck_assert_uint_eq(first.lsn, 0x8000);
+    ck_assert_uint_eq(first.lsn, 0x7000);
     take(0x9000, ""); /* … and nothing overtakes it */
     ck_assert_uint_eq(told.n, 20);
     ck_assert_uint_eq(checks_bytes(c), 0);
@@ -674,7 +726,8 @@ START_TEST(counted_once)
 }
 END_TEST
 
-UNIT_MAIN("checks", counted_once, nothing_is_asked, order_is_kept, what_is_required, what_is_only_verified, again_is_not_checked, two_at_work,
+UNIT_MAIN("checks", counted_once, nothing_is_asked, order_is_kept, what_is_required, each_prefix_has_its_policy, a_long_kid,
+          what_is_only_verified, again_is_not_checked, two_at_work,
           bounded, stands_while_it_is_full, dropped, finished, no_memory, what_came_before,
           a_part_fits, other_rules_while_it_is_stored,
           dropped_while_it_is_stored, closed_at_work)

@@ -202,9 +202,9 @@ START_TEST(groups_of_the_peer)
     }
     setup(rules, ARRAY_SIZE(rules));
     static const size_t counts[] = {0, 1, 64, 65, 200};
-    for (size_t i = 0; i < 2 * ARRAY_SIZE(counts); i++) {
-        size_t n = counts[i / 2];
-        bool in = i % 2 && n > 0;
+    for (size_t i = 0; i < 3 * ARRAY_SIZE(counts); i++) {
+        size_t n = counts[i / 3];
+        bool in = i % 3 && n > 0, is_strangers = i % 3 == 2; /* then what looks like that group may be any */
         pid_t child;
 
         for (size_t k = 0; k < ARRAY_SIZE(groups); k++)
@@ -221,11 +221,13 @@ START_TEST(groups_of_the_peer)
             if (setgroups(n, groups) < 0 || socketpair(AF_UNIX, SOCK_STREAM, 0, own) < 0)
                 _exit(2);
             s.fd = own[0];
+            r.strangers = (struct strangers){is_strangers, 4801, 4801};
             _exit(permit_request(&r, &s, unit_bytes("status"), why));
         }
         int status;
         ck_assert_int_eq(waitpid(child, &status, 0), child);
-        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == in, "%zu groups, %d: %d", n, in, status);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == (in && !is_strangers), "%zu groups, %d, %d: %d", n, in,
+                      is_strangers, status);
     }
     teardown();
 }

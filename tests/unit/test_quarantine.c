@@ -377,9 +377,20 @@ START_TEST(of_another_format)
     write_image((const uint8_t *)"something else, and long enough to be looked at as if it were a header", 70);
     ck_assert_int_eq(try_open(), -EBADMSG);
     ck_assert_int_eq(unlink(path), 0);
-    ck_assert_int_eq(symlink("/dev/zero", path), 0);
-    ck_assert_int_eq(try_open(), -EBADMSG);
-    ck_assert_int_eq(unlink(path), 0);
+    static const char *const targets[] = {"/dev/zero", "quarantine.other"};
+    for (size_t i = 0; i < ARRAY_SIZE(targets); i++) {
+        char other[200];
+
+        (void)snprintf(other, sizeof other, "%s.other", path);
+        write_image(header, sizeof header);
+        if (i)
+            ck_assert_int_eq(rename(path, other), 0); /* also not to one that would do */
+        else
+            ck_assert_int_eq(unlink(path), 0);
+        ck_assert_int_eq(symlink(targets[i], path), 0);
+        ck_assert_int_eq(try_open(), -EBADMSG);
+        ck_assert_int_eq(unlink(path), 0);
+    }
     ck_assert_int_eq(mkdir(path, 0700), 0);
     ck_assert_int_eq(try_open(), -EBADMSG);
     ck_assert_ptr_nonnull(strstr(why, "move it away"));
@@ -407,6 +418,64 @@ START_TEST(a_folder_that_is_gone)
     ck_assert_uint_eq(m.id, 1);
     reopen();
     check_entry(1, 1, 10);
+    teardown();
+}
+END_TEST
+
+/* As many as there may be, and no more. */
+START_TEST(entries_at_most)
+{
+    struct quarantine_message *all = calloc(QUARANTINE_ENTRIES_MAX, sizeof *all), one = message(0x900000, 1);
+    size_t n_new;
+
+    setup();
+    ck_assert_int_eq(quarantine_open(path, UINT64_C(1) << 30, &q, &found, why), 0);
+    for (size_t i = 0; i < QUARANTINE_ENTRIES_MAX; i++) {
+        all[i] = message(0x1000 + i, 1);
+        all[i].kid = all[i].reason = (struct bytes){NULL, 0};
+    }
+    ck_assert_int_eq(quarantine_put(q, all, QUARANTINE_ENTRIES_MAX, &n_new), 0);
+    ck_assert_uint_eq(n_new, QUARANTINE_ENTRIES_MAX);
+    ck_assert_int_eq(quarantine_put(q, &one, 1, &n_new), -EDQUOT);
+    ck_assert_uint_eq(quarantine_count(q).entries, QUARANTINE_ENTRIES_MAX);
+    uint64_t n;
+    ck_assert_int_eq(quarantine_remove(q, 1, 1, QUARANTINE_DROPPED, &n), 0);
+    ck_assert_int_eq(quarantine_put(q, &one, 1, &n_new), 0);
+    free(all);
+    teardown();
+}
+END_TEST
+
+/* Several damaged files are kept, each under a name of its own. */
+START_TEST(each_damaged_one_is_kept)
+{
+    char name[200];
+
+    make_image();
+    image[QUARANTINE_HEADER_SIZE + 20] ^= 1;
+    for (unsigned i = 0; i < 12; i++) {
+        image[QUARANTINE_HEADER_SIZE + 21] = (uint8_t)i; /* each is another one */
+        write_image(image, image_size);
+        ck_assert_int_eq(try_open(), 0);
+        ck_assert_uint_gt(found.damaged, 0);
+        (void)put(0x400, 70);
+        q = quarantine_close(q);
+    }
+    for (unsigned i = 0; i < 11; i++) {
+        uint8_t byte;
+
+        (void)snprintf(name, sizeof name, i ? "%s.damaged.%u" : "%s.damaged", path, i);
+        int fd = open(name, O_RDONLY | O_CLOEXEC);
+        if (i == 10) { /* with so many there is no end of it */
+            ck_assert_int_eq(fd, -1);
+            break;
+        }
+        ck_assert_int_eq(pread(fd, &byte, 1, QUARANTINE_HEADER_SIZE + 21), 1);
+        ck_assert_uint_eq(byte, i);
+        (void)close(fd);
+        ck_assert_int_eq(unlink(name), 0);
+    }
+    free(image);
     teardown();
 }
 END_TEST
@@ -580,10 +649,80 @@ START_TEST(all_go_where_nothing_can_be_written)
 }
 END_TEST
 
+static void fail_at(const char *faults)
+{
+    if (faults)
+        (void)setenv("WALBUS_FAULT", faults, 1);
+    else
+        (void)unsetenv("WALBUS_FAULT");
+    fault_reset();
+}
+
+static ino_t inode(void)
+{
+    struct stat st;
+
+    ck_assert_int_eq(stat(path, &st), 0);
+    return st.st_ino;
+}
+
+/* What a sync that failed was to keep may be lost although the next one works: the file is made anew. */
+START_TEST(a_sync_that_failed_is_not_relied_on)
+{
+    struct quarantine_message m = message(0x200, 50);
+    size_t n_new;
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    (void)put(0x100, 40);
+    ino_t before = inode();
+    (void)put(0x180, 40);
+    ck_assert_uint_eq(inode(), before);
+    fail_at("quarantine-sync:1=EIO");
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), -EIO);
+    fail_at(NULL);
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), 0);
+    ck_assert_uint_ne(inode(), before);
+    reopen();
+    ck_assert_uint_eq(found.torn + found.damaged, 0);
+    ck_assert_uint_eq(quarantine_count(q).entries, 3);
+    check_entry(3, 0x200, 50);
+    teardown();
+}
+END_TEST
+
+/* Of what was put together, and was written in part, nothing is left. */
+START_TEST(what_was_refused_leaves_nothing)
+{
+    struct quarantine_message m[3];
+    size_t n_new;
+
+    setup();
+    ck_assert_int_eq(try_open(), 0);
+    (void)put(0x100, 40);
+    for (unsigned at = 1; at <= 18; at++) {
+        char fault[64];
+
+        for (size_t i = 0; i < 3; i++)
+            m[i] = message(0x200 + i, 70);
+        (void)snprintf(fault, sizeof fault, "quarantine-write:%u=ENOSPC", at);
+        fail_at(fault);
+        ck_assert_int_eq(quarantine_put(q, m, 3, &n_new), -ENOSPC);
+        fail_at(NULL);
+        ck_assert_uint_eq(quarantine_count(q).entries, at);
+        (void)put(0x1000 + at, 1); /* shorter than what was written */
+        reopen();
+        ck_assert_uint_eq(found.torn + found.damaged, 0);
+        ck_assert_uint_eq(quarantine_count(q).entries, at + 1);
+    }
+    teardown();
+}
+END_TEST
+
 /* Where a file can have one name only, what was damaged is copied; where nothing can be written, it stays as it is. */
 START_TEST(damaged_where_there_are_no_links)
 {
-    char damaged[200];
+    char damaged[200], new_path[200];
     uint8_t *kept;
     uint64_t n;
     struct quarantine_message m = message(0x400, 70);
@@ -600,6 +739,11 @@ START_TEST(damaged_where_there_are_no_links)
     ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), -ENOSPC);
     ck_assert_int_eq(quarantine_remove(q, 1, 3, QUARANTINE_DROPPED, &n), -ENOSPC);
     ck_assert_int_eq(access(damaged, F_OK), -1);
+    (void)setenv("WALBUS_FAULT", "quarantine-keep=EIO,quarantine-write:1=short,quarantine-write:2=ENOSPC", 1);
+    fault_reset();
+    ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), -ENOSPC); /* half of it */
+    ck_assert_int_eq(access(damaged, F_OK), -1);
+    ck_assert_int_eq(access(strcat(strcpy(new_path, path), ".new"), F_OK), -1);
     (void)setenv("WALBUS_FAULT", "quarantine-keep=EIO", 1);
     fault_reset();
     ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), 0);
@@ -619,11 +763,12 @@ START_TEST(damaged_where_there_are_no_links)
     teardown();
 }
 END_TEST
-#define WITH_FAULTS , all_go_where_nothing_can_be_written, damaged_where_there_are_no_links
+#define WITH_FAULTS , all_go_where_nothing_can_be_written, damaged_where_there_are_no_links, \
+    a_sync_that_failed_is_not_relied_on, what_was_refused_leaves_nothing
 #else
 #define WITH_FAULTS
 #endif
 
 UNIT_MAIN("quarantine", put_and_found_again, what_comes_again_stands_once, removed, full, torn_at_every_byte, any_bit,
-          of_another_format, a_folder_that_is_gone, a_file_that_is_gone, a_folder_that_is_not_synced,
+          of_another_format, entries_at_most, each_damaged_one_is_kept, a_folder_that_is_gone, a_file_that_is_gone, a_folder_that_is_not_synced,
           all_go_from_a_full_disk, a_full_disk WITH_FAULTS)
