@@ -303,6 +303,37 @@ def test_the_secret_stands_in_no_page_of_a_core_dump(server, conn, key):
         process.communicate()
 
 
+def test_keygen_leaves_the_secret_in_no_memory(folder):
+    """While it waits for somebody to read the key's id."""
+    program = places.walbus(places.plain_build())
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    try:
+        while True:
+            os.write(writes, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(writes, True)
+    path = folder / "made.key"
+    with subprocess.Popen([program, "keygen", str(path)], env=places.child_environment(), stdin=subprocess.DEVNULL,
+                          stdout=writes, stderr=subprocess.PIPE, preexec_fn=places.die_with_parent()) as process:
+        os.close(writes)
+        try:
+            wait_for(lambda: pathlib.Path(f"{path}.pub").exists() and path.exists()
+                     and pathlib.Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1][1] == "S",
+                     30, "it writes the id")
+            forms = forms_of(cbor.loads(path.read_bytes())[-4])
+            kid = cbor.loads(pathlib.Path(f"{path}.pub").read_bytes())[2]
+            found = memory.search(process.pid, kid.hex().encode(), *forms.values())
+            assert found[kid.hex().encode()], "the id is nowhere, so this test does not look where it should"
+            for name, form in forms.items():
+                assert not found[form], f"{name}: {found[form]}"
+        finally:
+            while os.read(reads, 1 << 16):
+                pass
+            os.close(reads)
+        assert process.wait(30) == 0, process.stderr.read()
+
+
 @pytest.mark.parametrize("kind", ["whole", "unpadded", "last", "blank"])
 def test_a_private_key_in_a_trust_file_stays_in_no_memory(server, router, key, folder, kind):
     """Read by mistake, refused, and wiped; also what was decoded of it before its base64 was found to be wrong."""
