@@ -57,14 +57,15 @@ static enum explain_kind what_signed(struct bytes content, struct buf *out)
     enum cose_sign1_fault refused = signed_event_parse(content, &m);
 
     if (refused == COSE_SIGN1_OK) {
-        buf_append_str(out, "a signed event, by the key ");
-        text_put_hex(out, m.kid);
         enum cbor_fault fault = event_decode_map(m.payload, &event);
-        if (fault != CBOR_OK) {
-            buf_append_str(out, ", but its payload is no event: ");
-            put_cbor_reason(out, m.payload, fault);
-        }
-        return EXPLAIN_SIGNED_EVENT;
+
+        buf_append_str(out, fault == CBOR_OK ? "a signed event, by the key " : "a COSE_Sign1 by the key ");
+        text_put_hex(out, m.kid);
+        if (fault == CBOR_OK)
+            return EXPLAIN_SIGNED_EVENT;
+        buf_append_str(out, ", but no signed event: its payload is no event: ");
+        put_cbor_reason(out, m.payload, fault);
+        return EXPLAIN_COSE_SIGN1;
     }
     if (cose_sign1_parse(content, &m) == COSE_SIGN1_OK) {
         buf_append_str(out, "a COSE_Sign1, but no signed event: ");

@@ -14,6 +14,7 @@
 #include "base/socket_place.h"
 #include "base/text.h"
 #include "codec/cbor.h"
+#include "codec/control.h"
 #include "print_status.h"
 #include "walbus/walbus.h"
 
@@ -99,8 +100,10 @@ static int on_failure(struct status *s, enum walbus_result result, const struct 
 {
     const char *code = walbus_reply_error_code(reply);
 
+    if (s->wait && result == WALBUS_TIMEOUT && *s->unreachable)
+        return -1; /* it was our own time that ran out: what was said before tells more */
     (void)snprintf(s->unreachable, sizeof s->unreachable, "%s", walbus_reply_error(reply));
-    if (s->wait)
+    if (s->wait && strcmp(code, CONTROL_ERROR_FORBIDDEN) != 0) /* which no waiting changes */
         return -1;
     if (result == WALBUS_NO_ROUTER || result == WALBUS_TIMEOUT)
         return cli_unreachable(COMMAND, "%s", s->unreachable);
@@ -108,7 +111,7 @@ static int on_failure(struct status *s, enum walbus_result result, const struct 
 }
 
 /** Asks once. -1: ask again; else the exit status. */
-static int ask_once(struct status *s, const char *path)
+static int ask_at(struct status *s, const char *path)
 {
     struct walbus_reply *reply;
     enum walbus_result result =
@@ -121,40 +124,35 @@ static int ask_once(struct status *s, const char *path)
     return status;
 }
 
-static void pause_before_asking_again(const struct status *s)
+/** The same, where the router is now: with --wait its socket may still have to appear, also in front of another one's. */
+static int ask_once(struct status *s)
 {
-    (void)poll(NULL, 0, MIN(clock_ms_until(s->deadline_ns), AGAIN_MS));
+    char *path;
+    int rc = answer_place(s->cli, &path, s->unreachable);
+
+    if (rc == 0) {
+        int status = ask_at(s, path);
+        free(path);
+        return status;
+    }
+    if (rc == -EINVAL)
+        return cli_usage(COMMAND, "%s", s->unreachable);
+    if (rc != -ENOENT)
+        return cli_fail(COMMAND, "%s.", strerror(-rc));
+    return s->wait ? -1 : cli_unreachable(COMMAND, "%s", s->unreachable);
 }
 
 /** Asks until there is an answer to exit with. */
-static int ask(struct status *s, const char *path)
+static int ask(struct status *s)
 {
     for (;;) {
-        int status = ask_once(s, path);
+        int status = ask_once(s);
 
         if (status >= 0)
             return status;
         if (clock_ms_until(s->deadline_ns) == 0)
             return out_of_time(s);
-        pause_before_asking_again(s);
-    }
-}
-
-/** Where the router is. With --wait its socket may still have to appear. -1 or the exit status. */
-static int find_socket(struct status *s, char **ret)
-{
-    for (;;) {
-        int rc = answer_place(s->cli, ret, s->unreachable);
-
-        if (rc == 0)
-            return -1;
-        if (rc == -EINVAL)
-            return cli_usage(COMMAND, "%s", s->unreachable);
-        if (rc != -ENOENT)
-            return cli_fail(COMMAND, "%s.", strerror(-rc));
-        if (!s->wait || clock_ms_until(s->deadline_ns) == 0)
-            return cli_unreachable(COMMAND, "%s", s->unreachable);
-        pause_before_asking_again(s);
+        (void)poll(NULL, 0, MIN(clock_ms_until(s->deadline_ns), AGAIN_MS));
     }
 }
 
@@ -162,16 +160,12 @@ static int status_run(struct cli *cli, void *state, int argc, char **argv)
 {
     const struct status_options *o = state;
     struct status s = {.cli = cli, .wait = o->wait_us > 0};
-    char *path = NULL;
 
     if (argc > 0)
         return cli_usage(COMMAND, "There is nothing to be done with '%s'.", argv[0]);
     s.deadline_ns = clock_monotonic_ns() + (s.wait ? o->wait_us * 1000 : ANSWER_NS);
-    int status = find_socket(&s, &path);
-    if (status < 0)
-        status = ask(&s, path);
+    int status = ask(&s);
     buf_deinit(&s.answer);
-    free(path);
     return status;
 }
 

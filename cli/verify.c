@@ -174,8 +174,8 @@ static int judge_cose(const struct verify *v, const struct cose_key *key, struct
         return cli_fail(NAME, "Not enough memory.");
     if (r == 0) {
         a->status = VERIFY_VALID;
-        buf_append_str(&a->reason, names_other ? "The signature is right; the message calls the "
-                                                 "key otherwise than its file does."
+        buf_append_str(&a->reason, names_other ? "The signature is right; the message's key id is "
+                                                 "not that of the key's file."
                                                : "The signature is right.");
         return CLI_OK;
     }

@@ -5,7 +5,7 @@
  *   cc publish.c $(pkg-config --cflags --libs walbus libpq) -o publish
  *   ./publish 'host=/run/postgresql dbname=shop' apples 3
  *
- * Meanwhile, `walbus tail 'orders.>'` shows the event.
+ * The role makes its table at first, so it needs CREATE on the schema. Meanwhile, `walbus tail 'orders.>'` shows the event.
  */
 #include <libpq-fe.h>
 #include <stdio.h>

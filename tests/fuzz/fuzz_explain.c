@@ -64,7 +64,7 @@ static void check_kind(struct bytes content, enum explain_kind kind)
     struct cose_key key;
     struct event event;
     bool is_event = event_decode(content, &event) == CBOR_OK;
-    bool is_signed = signed_event_parse(content, &m) == COSE_SIGN1_OK;
+    bool is_signed = signed_event_parse(content, &m) == COSE_SIGN1_OK && event_decode_map(m.payload, &event) == CBOR_OK;
     bool is_sign1 = cose_sign1_parse(content, &m) == COSE_SIGN1_OK;
     bool is_key = cose_key_decode_public(content, &key) == COSE_KEY_OK;
 

@@ -5,6 +5,7 @@ users."""
 import os
 import re
 import stat
+import time
 
 import pytest
 from harness import places
@@ -199,6 +200,10 @@ def test_commands_of_others(guarded, conn):
                         r'"allow = user:4711 subscribe b" in \S+\.? \(forbidden\)\n', done.stderr), done
     done = run_as(ALICE, places.walbus(), "status", "--socket", guarded.socket)
     assert done.returncode == 1 and 'may not make the request "status"' in done.stderr, done
+    began = time.monotonic()
+    done = run_as(ALICE, places.walbus(), "status", "--socket", guarded.socket, "--wait", "60")
+    assert done.returncode == 1 and 'may not make the request "status"' in done.stderr, done
+    assert time.monotonic() - began < 30  # no waiting changes that
     done = run_as(BOB, places.walbus(), "subscriptions", "rm", "x", "--socket", guarded.socket)
     assert done.returncode == 1 and "uid 4712 may do nothing here" in done.stderr, done
     for _ in range(20):  # whoever is told before a word was said must read it all the same

@@ -119,6 +119,9 @@ def test_every_example_is_covered(name):
     (CONTENTS["signed"], "signed-event", "a signed event, by the key 866eefbd6718c884"),
     (CONTENTS["signed"][1:], "cose-sign1", "a COSE_Sign1, but no signed event: A signed event has the tag 18, and "
                                            "this has none"),
+    (cbor.dumps(cbor.Tag(18, [cbor.dumps({1: -8, 4: b"me"}), {}, b"hello", bytes(64)])), "cose-sign1",
+     "a COSE_Sign1 by the key 6d65, but no signed event: its payload is no event: the item needs more bytes than there are, "
+     "at byte 0"),
     (CONTENTS["event-with-cbor"], "event", "an event"),
     (bytes.fromhex("d9d9f7a0"), "opaque", "opaque; it begins as an event does: a required map key is missing or has no "
                                           "acceptable value"),

@@ -156,8 +156,8 @@ def key(files):
 def test_published_example_to_the_byte(files, key):
     done = walbus("verify", "--cose", "--key", key, files("message", SIG_01))
     assert (done.status, done.err) == (0, b"")
-    assert done.text == ("status: valid\nkid: 3131\nreason: The signature is right; the message calls the key "
-                         "otherwise than its file does.\n")
+    assert done.text == ("status: valid\nkid: 3131\nreason: The signature is right; the message's key id "
+                         "is not that of the key's file.\n")
 
 
 def test_tagged_or_not_and_the_id_in_either_header(key):
