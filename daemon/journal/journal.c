@@ -192,11 +192,7 @@ static void on_prepare(uv_prepare_t *prepare)
 
     (void)uv_prepare_stop(prepare);
     j->wake_is_due = false;
-    (void)pthread_mutex_lock(&j->lock);
-    bool is_awaited = j->resting || j->waiting_bytes >= WRITER_GATHER_BYTES;
-    (void)pthread_mutex_unlock(&j->lock);
-    if (is_awaited)
-        (void)pthread_cond_signal(&j->wake);
+    (void)pthread_cond_signal(&j->wake);
 }
 
 /* With so many waiting the disk is slow, or each is small: then they keep no more than they need. */
@@ -214,10 +210,8 @@ void journal_append(struct journal *j, struct batch *batch)
         taken = false;
         (void)pthread_cond_signal(&j->wake);
     }
-    if (taken) {
+    if (taken)
         *ring_at(&j->queue, j->queue.tail++) = batch_ref(batch);
-        j->waiting_bytes += batch_size(batch);
-    }
     (void)pthread_mutex_unlock(&j->lock);
     if (!taken)
         return;

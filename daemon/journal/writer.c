@@ -52,7 +52,6 @@ static void fail(struct journal *j, int error)
     j->error = error;
     j->no_memory = false;
     j->taken = j->queue.tail;
-    j->waiting_bytes = 0;
     j->news.any = true;
     j->news.done = j->queue.tail;
     j->news.written = w->synced;
@@ -543,12 +542,10 @@ void *writer_run(void *journal)
     struct journal *j = journal;
     struct writer *w = &j->writer;
     struct batch *batches[WRITER_RUN_MAX];
-    uint64_t took_at = 0;
-    bool joined = false; /* what had come when the sync was due is written */
 
     (void)pthread_mutex_lock(&j->lock);
     for (;;) {
-        uint64_t due = w->synced_at ? w->synced_at + j->sync_interval_ns : 0, now = clock_monotonic_ns();
+        uint64_t due = w->synced_at ? w->synced_at + j->sync_interval_ns : 0;
         uint64_t waiting = j->queue.tail - j->taken;
 
         if (j->doomed && !j->doomed_stuck) {
@@ -565,27 +562,22 @@ void *writer_run(void *journal)
             (void)pthread_mutex_unlock(&j->lock);
             fail(j, failing(j, -ENOMEM, "queueing for the journal failed"));
             (void)pthread_mutex_lock(&j->lock);
-        } else if (w->dirty && (!waiting ? j->finishing || now >= due : joined)) {
-            joined = false;
+        } else if (w->dirty && ((j->finishing && !waiting) || clock_monotonic_ns() >= due)) {
             (void)pthread_mutex_unlock(&j->lock);
             sync_now(j);
             (void)pthread_mutex_lock(&j->lock);
-        } else if (waiting && (!w->dirty || j->finishing || now >= MIN(due, took_at + WRITER_GATHER_NS) ||
-                               j->waiting_bytes >= WRITER_GATHER_BYTES)) {
+        } else if (waiting) {
             size_t n = 0, bytes = 0;
 
             while (n < MIN(waiting, (uint64_t)WRITER_RUN_MAX) && bytes < WRITER_RUN_BYTES) {
                 batches[n] = *ring_at(&j->queue, j->taken++);
                 bytes += batch_size(batches[n++]);
             }
-            j->waiting_bytes -= bytes;
-            took_at = now;
-            joined = now >= due;
             (void)pthread_mutex_unlock(&j->lock);
             take_batches(j, batches, n);
             (void)pthread_mutex_lock(&j->lock);
         } else if (w->dirty) {
-            wait_until(j, MIN(due, now + WRITER_GATHER_NS));
+            wait_until(j, due);
         } else {
             rest(j);
         }

@@ -33,10 +33,6 @@
 #define WRITER_RUN_MAX 128u
 /** With so many bytes it ends: they are let go of soon, and still in the processor's cache when the kernel copies what was hashed. */
 #define WRITER_RUN_BYTES (512u << 10)
-/** What comes while something waits to be synced is not written before there is so much of it, or for so long, in ns: handing over costs
- *  both threads more than the writing, and nobody waits for what is written and not synced but who catches up behind a reconnect. */
-#define WRITER_GATHER_BYTES (256u << 10)
-#define WRITER_GATHER_NS    UINT64_C(5000000)
 /** RECORD frame, head, tail. */
 #define WRITER_IOV_MAX (3u * WRITER_RUN_MAX)
 /** So much room must be there before writing goes on after a failure: else the next write would fail again,
@@ -145,7 +141,6 @@ struct journal {
     pthread_cond_t settled; /* whoever waits for it */
     struct ring queue;      /* [head, taken) is with the journal thread or done */
     uint64_t taken;
-    size_t waiting_bytes;   /* of [taken, tail) */
     bool stop, finishing, failed, no_memory;
     bool retry;    /* the owner wants it tried again; while it has failed */
     int error;     /* why it has failed */

@@ -147,31 +147,6 @@ START_TEST(syncs_are_paced)
 }
 END_TEST
 
-/* While something waits for its sync, what comes in one turn after the other is written together: so often, and no oftener. */
-START_TEST(writes_are_gathered)
-{
-    enum { TURNS = 1000 };
-    jf_make(LARGE, HOUR_NS);
-    jf_append_message(0x200, 10);
-    JF_UNTIL(jf.synced);
-    jf_append_message(0x201, 10); /* nothing waits: at once */
-    JF_UNTIL(journal_pending(jf.j) == 0);
-    unsigned before = disk.counts[DISK_WRITEV];
-    uint64_t began = clock_monotonic_ns();
-    for (uint64_t i = 0; i < TURNS; i++) {
-        jf_append_message(0x202 + i, 10);
-        (void)uv_run(&jf.loop, UV_RUN_NOWAIT);
-    }
-    JF_UNTIL(journal_pending(jf.j) == 0);
-    uint64_t most = 2 + (clock_monotonic_ns() - began) / WRITER_GATHER_NS + TURNS / WRITER_RUN_MAX;
-    ck_assert_uint_le(disk.counts[DISK_WRITEV] - before, most);
-    jf_finish();
-    check_end(0x201 + TURNS, 0x201 + TURNS);
-    jf_close();
-    jf_remove();
-}
-END_TEST
-
 START_TEST(a_pause_is_kept)
 {
     enum { PAUSE_MS = 100, ROUNDS = 4 };
@@ -1064,7 +1039,7 @@ START_TEST(time_that_a_router_stood)
 END_TEST
 
 UNIT_MAIN("journal", empty, nothing_is_changed_before_it_must, written_then_synced,
-          a_turn_is_one_write, syncs_are_paced, writes_are_gathered, a_pause_is_kept, marks_alone,
+          a_turn_is_one_write, syncs_are_paced, a_pause_is_kept, marks_alone,
           ten_thousand_read_back, larger_than_a_segment, inside_a_transaction,
           inside_where_a_segment_is_empty, a_gap_stands_in_it, times_never_fall,
           the_queue_is_bounded, closed_with_a_queue, held_by_a_reader, another_era,
