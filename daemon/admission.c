@@ -189,6 +189,10 @@ bool admission_is_other_trust(const struct router *r, const struct check_rules *
 
 void admission_set(struct router *r, struct check_rules *rules)
 {
+    const struct check_rules *before = r->checks ? checks_rules(r->checks) : r->rules;
+
+    if (before && !before->policies.idle && rules->policies.idle)
+        log_line(r->log, LOG_WARNING, "policy.none", "No prefix asks for signatures any more: everything is delivered as it is.");
     if (rules->trust && !trust_count(rules->trust))
         log_line(r->log, LOG_WARNING, "policy.no-keys", "The trust file has no keys, so no signature is valid.",
                  LOG_STR("path", r->settings->trust_file));

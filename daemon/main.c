@@ -244,6 +244,7 @@ int main(int argc, char **argv)
     char *socket_path = NULL;
     bool accept_gap = false;
 
+    (void)signal(SIGHUP, SIG_IGN); /* until the loop takes it: there is nothing to be read again yet */
     if (fd_open_standard() < 0 || sodium_init() < 0 || settings_init(&settings) < 0) {
         (void)fputs("walbusd: no memory, or no descriptors\n", stderr);
         return ROUTER_EXIT_FAILURE;

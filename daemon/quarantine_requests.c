@@ -21,7 +21,6 @@
 
 enum what { LIST, SHOW, DROP, RELEASE };
 
-
 struct args {
     uint64_t id, from, last, after, first;
     struct bytes position;
@@ -417,10 +416,16 @@ static void on_worked(uv_work_t *work, int status)
         answer(job);
 }
 
+/* What is being released must not be answered as dropped for good meanwhile, and is published by one alone. */
+static bool is_in_the_way(enum what one, enum what other)
+{
+    return (one == RELEASE && (other == RELEASE || other == DROP)) || (one == DROP && other == RELEASE);
+}
+
 static bool is_busy(const struct router *r, const struct session *s, enum what what)
 {
     for (const struct quarantine_job *job = r->quarantine_jobs; job; job = job->next)
-        if (job->session == s->id || (what == RELEASE && job->what == RELEASE))
+        if (job->session == s->id || is_in_the_way(what, job->what))
             return true;
     return false;
 }
@@ -464,7 +469,7 @@ static void take(struct router *r, struct session *s, const struct control_reque
     }
     if (is_busy(r, s, what)) {
         session_request_error(s, request->id, CONTROL_ERROR_LIMIT,
-                              "a request before, or somebody's release, has no answer yet; try again");
+                              "a request before, or somebody's release or drop, has no answer yet; try again");
         return;
     }
     const size_t room = what == LIST || what == SHOW ? ANSWER_ROOM : 0;

@@ -4,7 +4,7 @@
 
 /*
  * REQUEST quarantine-list, -show, -drop and -release. Each waits for the disk, so a worker does it; a client has one
- * under way, and one release is under way at all.
+ * under way, one release is under way at all, and no drop beside it.
  *
  * A release publishes the message anew, once the journal has WITHHELD in its place: read and verified by the present
  * rules on a worker ─► emitted over the heartbeat's connection ─► committed ─► removed from quarantine, synced, on a

@@ -3,7 +3,7 @@
 """Follows messages of a walbus router: one JSON object a line, as `walbus tail --output json` prints them.
 
 Written from docs/protocol.md and docs/format.md alone. When the router goes away it connects again and goes on."""
-import argparse, base64, contextlib, datetime, json, math, os, random, signal, socket, struct, sys, time
+import argparse, base64, contextlib, datetime, json, math, os, random, select, signal, socket, struct, sys, time
 
 HELLO, WELCOME, SUBSCRIBE, SUBSCRIBED, ACK, ACKED, REQUEST, REPLY, ERROR = range(1, 10)
 BEGIN, MESSAGE, COMMIT, PROGRESS, GAP = range(0x10, 0x15)
@@ -150,8 +150,8 @@ class Follower:
             if zero or size > LIMIT.get(kind, 2**20) and not flags & IGNORABLE: raise GiveUp("a frame that is none")
             if len(self.buffer) >= 8 + size: break
             self.acknowledge()  # all that has come is printed
-            piece = self.socket.recv(1 << 18)
-            if not piece: raise Ended("The router closed the connection")
+            while not select.select([self.socket], [], [], 0.5)[0]: pass  # a signal just before it would not end recv()
+            if not (piece := self.socket.recv(1 << 18)): raise Ended("The router closed the connection")
             self.buffer += piece
         body = bytes(self.buffer[8:8 + size])
         del self.buffer[:8 + size]

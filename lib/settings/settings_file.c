@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <ini.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +220,12 @@ static int open_file(const char *path, FILE **ret, char why[SETTINGS_WHY_SIZE])
     if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode) && !is_null_device(&st)) {
         (void)snprintf(why, SETTINGS_WHY_SIZE, "%.300s: is a %s, and must be a regular file or /dev/null", path,
                        S_ISDIR(st.st_mode) ? "folder" : S_ISFIFO(st.st_mode) ? "pipe" : "device");
+        (void)fd_close(fd);
+        return -EINVAL;
+    }
+    if (fd >= 0 && st.st_size > SETTINGS_FILE_MAX) { /* the router waits while it is read */
+        (void)snprintf(why, SETTINGS_WHY_SIZE, "%.300s: has %jd bytes; %d are the most", path, (intmax_t)st.st_size,
+                       SETTINGS_FILE_MAX);
         (void)fd_close(fd);
         return -EINVAL;
     }

@@ -10,14 +10,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
 import pytest
+from faults.schedule import faults_of
 from harness import places
 from harness.command import walbus
 from harness.router import Router
-from harness.subscriber import request
+from harness.subscriber import RouterError, request
 from harness.waiting import wait_for
 
 NOBODY = 65534
@@ -411,6 +413,53 @@ def test_full_does_not_hold_up_a_checkpoint(server, signer, seen_to):
     finally:
         server.drop_bus()
         server.reload(max_slot_wal_keep_size=None, max_wal_size=None)
+
+
+@pytest.mark.skipif("not faults_of(places.walbusd())", reason="this walbusd was built without -Dfaults=true")
+def test_drop_beside_a_release(bus, conn, signer):
+    """What is answered as dropped for good is never published: one waits for the other."""
+    with guarded(bus, signer, env={"WALBUS_FAULT": "quarantine-sync=slow"}) as router:
+        sub = router.subscriber()
+        for i in range(3):
+            conn.emit("orders.a", b"%d" % i)
+        wait_entries(router, 3)
+        router.stop()
+        router.args = policy(signer, "orders.> ignore")
+        router.start()
+        sub = router.subscriber("orders.>")
+        released = []
+        releaser = threading.Thread(target=lambda: released.append(request(router.socket, "quarantine-release", {"id": 2})))
+        releaser.start()
+        wait_for(lambda: sub.collect(1), 20, "it is published, and its removal takes a while")
+        with pytest.raises(RouterError) as error:
+            request(router.socket, "quarantine-drop", {"first": 1, "last": 2})
+        assert error.value.code == "limit" and "release" in error.value.text
+        releaser.join()
+        assert released[0]["id"] == 2
+        assert [e["id"] for e in listed(router)] == [1, 3]
+        dropper = threading.Thread(target=lambda: released.append(request(router.socket, "quarantine-drop", {"id": 1})))
+        dropper.start()
+        time.sleep(0.1)  # a third of what it takes
+        with pytest.raises(RouterError) as error:
+            request(router.socket, "quarantine-release", {"id": 1})
+        assert error.value.code == "limit", error.value.text
+        dropper.join()
+        assert released[1] == {"dropped": 1}
+        assert [m.content for m in sub.messages] == [b"1"]
+
+
+def test_policy_taken_away(bus, signer):
+    """By a file that is empty for a moment, say: it counts, and the log says what that means."""
+    with guarded(bus, signer, start=False) as router:
+        conf = os.path.join(router.folder, "walbus.conf")
+        lines = f"[walbusd]\npolicy = orders.> require\ntrust-file = {signer.trust}\n"
+        pathlib.Path(conf).write_text(lines, encoding="utf-8")
+        router.args = ["--config", conf]
+        router.start()
+        for text, told in (("", 1), (lines, 1), ("", 2)):
+            pathlib.Path(conf).write_text(text, encoding="utf-8")
+            assert walbus("reload", "--socket", router.socket).status == 0
+            assert len(router.logged("policy.none")) == told
 
 
 def test_trust_without_keys(bus, conn, signer):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -82,6 +83,29 @@ def test_a_mistake_changes_nothing(router, lines, why):
     assert not router.logged("router.reload") and not router.logged("session.state")
     write(router, "allow = any subscribe a")
     assert request(router.socket, "reload") == {"changed": [], "restart": []}
+
+
+def hang_up_is(pid):
+    """What a process does with SIGHUP: "default", "ignored" or "caught"."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as f:
+        masks = dict(re.findall(r"^(SigIgn|SigCgt):\t(\w+)$", f.read(), re.M))
+    return "ignored" if int(masks["SigIgn"], 16) & 1 else "caught" if int(masks["SigCgt"], 16) & 1 else "default"
+
+
+def test_a_signal_at_the_start(bus):
+    """There is nothing to be read again yet, and it is no reason to end."""
+    with Router(bus.dsn()) as router:
+        for _ in range(20):  # the machine may be busy just when it could be seen
+            router.spawn()
+            wait_for(lambda: hang_up_is(router.process.pid) != "default", 20, "the program has begun", every=0.0005)
+            if hang_up_is(router.process.pid) == "ignored":
+                break
+            router.wait_state("streaming")
+            router.stop()
+        assert hang_up_is(router.process.pid) != "default"
+        router.process.send_signal(signal.SIGHUP)
+        router.wait_state("streaming")
+        assert hang_up_is(router.process.pid) == "caught"
 
 
 def test_without_a_file(bus):

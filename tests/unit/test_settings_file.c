@@ -297,6 +297,27 @@ START_TEST(file_that_cannot_be_read)
 }
 END_TEST
 
+START_TEST(file_that_is_too_long)
+{
+    char path[] = "/tmp/walbus-unit-XXXXXX", why[SETTINGS_WHY_SIZE] = "", line[1024];
+    int fd = mkstemp(path);
+    struct settings s;
+
+    memset(line, '#', sizeof line - 1);
+    line[sizeof line - 1] = '\n';
+    ck_assert_int_eq(settings_init(&s), 0);
+    for (int i = 0; i < SETTINGS_FILE_MAX / 1024; i++)
+        ck_assert_int_eq(write(fd, line, sizeof line), (ssize_t)sizeof line);
+    ck_assert_int_eq(settings_from_file(&s, path, why), 0);
+    ck_assert_int_eq(write(fd, "\n", 1), 1);
+    ck_assert_int_eq(settings_from_file(&s, path, why), -EINVAL);
+    ck_assert_str_eq(why + strlen(path), ": has 1048577 bytes; 1048576 are the most");
+    (void)close(fd);
+    ck_assert_int_eq(unlink(path), 0);
+    settings_deinit(&s);
+}
+END_TEST
+
 START_TEST(file_under_options)
 {
     struct settings s;
@@ -369,5 +390,5 @@ START_TEST(file_places)
 END_TEST
 
 UNIT_MAIN("settings_file", file_sets, file_of_nothing, file_faults, file_with_nul,
-          file_with_long_lines, file_with_lines_too_long, file_that_cannot_be_read,
+          file_with_long_lines, file_with_lines_too_long, file_that_cannot_be_read, file_that_is_too_long,
           file_under_options, file_places)
