@@ -206,9 +206,10 @@ int quarantine_file_renew(struct quarantine *q)
 
     if (cannot < 0)
         return cannot;
-    int r = q->keep_damaged && !gone ? keep_damaged(q) : 0;
+    int r = q->keep_damaged && !q->kept && !gone ? keep_damaged(q) : 0;
     if (r < 0)
         return r;
+    q->kept = q->keep_damaged; /* once, however often what follows fails */
     uint64_t *offsets = calloc(q->n ? q->n : 1, sizeof *offsets), end = 0;
     int fd = offsets ? open(q->new_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600) : -1;
 
@@ -231,7 +232,7 @@ int quarantine_file_renew(struct quarantine *q)
     q->fd = fd_close(q->fd);
     q->fd = fd;
     q->end = end;
-    q->keep_damaged = false;
+    q->keep_damaged = q->kept = false;
     /* without it the old one may be back after a crash: what is written from here on would be lost */
     r = FAULT("quarantine-renew");
     if (r == 0)

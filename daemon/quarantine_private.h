@@ -27,7 +27,8 @@ struct quarantine {
     uint64_t next_id;
     uint64_t end;      /* what is synced */
     bool renew;        /* it must be made anew before anything is written behind `end` */
-    bool keep_damaged; /* … and what it was is kept beside it */
+    bool keep_damaged; /* … and what it was is kept beside it … */
+    bool kept;         /* … which is done */
     struct quarantine_entry *entries; /* by rising ids */
     size_t n, cap;
     uint64_t live;     /* bytes of their records */

@@ -14,7 +14,8 @@
 
 /** Reads a file. A missing one is -ENOENT, without `why`. Every fault is -EINVAL with file and line in
  *  `why` ("/etc/walbus/walbus.conf:3: …"): a syntax error, an unknown section or key, a key twice that is no list, a value that is
- *  not accepted, a NUL, a line that is too long. A file that is no regular one (or /dev/null), is longer than SETTINGS_FILE_MAX, or cannot be opened or read: -EINVAL. -ENOMEM.
+ *  not accepted, a NUL, a line that is too long. A file that is no regular one (or /dev/null), is longer than
+ *  SETTINGS_FILE_MAX, or cannot be opened or read: -EINVAL. -ENOMEM.
  *  After a fault the lines above it are set. Not for two threads at once: inih's limits are global. */
 int settings_from_file(struct settings *s, const char *path,
                        char why[SETTINGS_WHY_SIZE]) MUST_CHECK;

@@ -722,7 +722,7 @@ END_TEST
 /* Where a file can have one name only, what was damaged is copied; where nothing can be written, it stays as it is. */
 START_TEST(damaged_where_there_are_no_links)
 {
-    char damaged[200], new_path[200];
+    char damaged[200], new_path[220];
     uint8_t *kept;
     uint64_t n;
     struct quarantine_message m = message(0x400, 70);
@@ -744,9 +744,16 @@ START_TEST(damaged_where_there_are_no_links)
     ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), -ENOSPC); /* half of it */
     ck_assert_int_eq(access(damaged, F_OK), -1);
     ck_assert_int_eq(access(strcat(strcpy(new_path, path), ".new"), F_OK), -1);
+    for (int i = 0; i < 2; i++) { /* kept, once, although the new one cannot be put in its place */
+        (void)setenv("WALBUS_FAULT", "quarantine-keep=EIO,quarantine-renew:1=ENOSPC", 1);
+        fault_reset();
+        ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), -ENOSPC);
+        ck_assert_int_eq(access(damaged, F_OK), 0);
+    }
     (void)setenv("WALBUS_FAULT", "quarantine-keep=EIO", 1);
     fault_reset();
     ck_assert_int_eq(quarantine_put(q, &m, 1, &n_new), 0);
+    ck_assert_int_eq(access(strcat(strcpy(new_path, damaged), ".1"), F_OK), -1);
     (void)unsetenv("WALBUS_FAULT");
     fault_reset();
     int fd = open(damaged, O_RDONLY | O_CLOEXEC);
